@@ -1,0 +1,1 @@
+"""Distributional reinforcement learning with quantile functions that cannot cross."""
