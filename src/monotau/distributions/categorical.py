@@ -1,0 +1,54 @@
+"""Probabilities on fixed atoms: C51's distribution."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from monotau.distributions.base import Distribution, Segments
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical(Distribution):
+    """Probabilities `probs` on `atoms` that do not decrease; atoms are shared (`[K]`) or batched (`[*batch, K]`)."""
+
+    atoms: Float[Tensor, "*shared K"]
+    probs: Float[Tensor, "*batch K"]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of the batch."""
+        return self.probs.shape[:-1]
+
+    def segments(self) -> Segments:
+        """One level piece for each atom, as wide as its probability."""
+        inner = self.probs.cumsum(dim=-1)[..., :-1].clamp_max(1)
+        edges = torch.cat([torch.zeros_like(self.probs[..., :1]), inner, torch.ones_like(self.probs[..., :1])], dim=-1)
+        values = self.curve()
+        return Segments(edges, values, values)
+
+    def mean(self) -> Float[Tensor, "*batch"]:
+        """Probability-weighted mean of the atoms."""
+        return (self.probs * self.atoms).sum(dim=-1)
+
+    def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
+        """1-Wasserstein distance; on the same atoms it is the sum of |difference of the CDFs| times their gaps."""
+        if isinstance(other, Categorical) and self.atoms is other.atoms:
+            gaps = (self.probs - other.probs).cumsum(dim=-1)[..., :-1].abs()
+            return (gaps * self.atoms.diff(dim=-1)).sum(dim=-1)
+        return super().w1(other)
+
+    def curve(self) -> Float[Tensor, "*batch K"]:
+        """Return the atoms: their order cannot be violated."""
+        return self.atoms.expand(self.probs.shape)
+
+    def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Categorical":
+        """Return the distribution of `shift + scale * Z`."""
+        return Categorical(shift[..., None] + scale[..., None] * self.atoms, self.probs)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Categorical":
+        """Apply `function` to the batched tensors."""
+        atoms = self.atoms if self.atoms.ndim == 1 else function(self.atoms)
+        return Categorical(atoms, function(self.probs))

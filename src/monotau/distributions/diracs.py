@@ -1,0 +1,64 @@
+"""A mixture of Diracs at given fractions: the distribution of QR-DQN, IQN and FQF."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from monotau.distributions.base import Distribution, Segments
+
+
+@dataclass(frozen=True, eq=False)
+class Diracs(Distribution):
+    """Quantile estimates `values` at fractions `taus`, in any order, with probabilities `weights` that sum to one.
+
+    `taus` and `weights` are shared (`[N]`) or given for each batch entry (`[*batch, N]`). The quantile function is the
+    step function whose steps, in the order of the fractions, are as wide as the weights.
+    """
+
+    taus: Float[Tensor, "*shared N"]
+    values: Float[Tensor, "*batch N"]
+    weights: Float[Tensor, "*weighted N"]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of the batch."""
+        return self.values.shape[:-1]
+
+    def segments(self) -> Segments:
+        """One level piece for each Dirac, in the order of the fractions."""
+        order = self.taus.argsort(dim=-1)
+        if self.weights.ndim == 1 and order.ndim > 1:
+            weights = self.weights.expand(order.shape).gather(-1, order)
+        else:
+            weights = self.weights.gather(-1, order.expand(self.weights.shape))
+        inner = weights.cumsum(dim=-1)[..., :-1].clamp_max(1)
+        edges = torch.cat([torch.zeros_like(weights[..., :1]), inner, torch.ones_like(weights[..., :1])], dim=-1)
+        values = self.values.gather(-1, order.expand(self.values.shape))
+        return Segments(edges, values, values)
+
+    def mean(self) -> Float[Tensor, "*batch"]:
+        """Weighted mean of the values."""
+        return (self.values * self.weights).sum(dim=-1)
+
+    def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
+        """1-Wasserstein distance; on the same fractions the weighted mean of |difference|, nothing sorted."""
+        if isinstance(other, Diracs) and self.taus is other.taus and self.weights is other.weights:
+            return ((self.values - other.values).abs() * self.weights).sum(dim=-1)
+        return super().w1(other)
+
+    def curve(self) -> Float[Tensor, "*batch N"]:
+        """Values in the order of the fractions."""
+        return self.values.gather(-1, self.taus.argsort(dim=-1).expand(self.values.shape))
+
+    def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Diracs":
+        """Return the distribution of `shift + scale * Z`."""
+        return Diracs(self.taus, shift[..., None] + scale[..., None] * self.values, self.weights)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Diracs":
+        """Apply `function` to the batched tensors."""
+        taus = self.taus if self.taus.ndim == 1 else function(self.taus)
+        weights = self.weights if self.weights.ndim == 1 else function(self.weights)
+        return Diracs(taus, function(self.values), weights)

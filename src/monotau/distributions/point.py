@@ -1,0 +1,43 @@
+"""All mass on one value: DQN's distribution."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from monotau.distributions.base import Distribution, Segments
+
+
+@dataclass(frozen=True, eq=False)
+class Point(Distribution):
+    """A return that is certain, of `value` `[*batch]`."""
+
+    value: Float[Tensor, "*batch"]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Shape of the batch."""
+        return self.value.shape
+
+    def segments(self) -> Segments:
+        """One level piece."""
+        values = self.curve()
+        return Segments(values.new_tensor([0.0, 1.0]), values, values)
+
+    def mean(self) -> Float[Tensor, "*batch"]:
+        """Return the value."""
+        return self.value
+
+    def curve(self) -> Float[Tensor, "*batch 1"]:
+        """Return the value as a curve of one estimate."""
+        return self.value[..., None]
+
+    def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Point":
+        """Return the distribution of `shift + scale * Z`."""
+        return Point(shift + scale * self.value)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Point":
+        """Apply `function` to the value."""
+        return Point(function(self.value[..., None])[..., 0])
