@@ -14,7 +14,7 @@ def huber(errors: Float[Tensor, "*shape"], kappa: float) -> Float[Tensor, "*shap
 def quantile_huber(
     values: Float[Tensor, "B N"], taus: Float[Tensor, "B N"], targets: Float[Tensor, "B M"], kappa: float = 1.0
 ) -> Float[Tensor, " B"]:
-    """Quantile Huber loss per transition: sum over online fractions, mean over targets (NDQFN Eq. 7-8, QR-DQN Eq. 10)."""
+    """Quantile Huber loss per transition: sum over online fractions, mean over targets (NDQFN Eq. 7-8)."""
     errors = targets.detach()[:, None, :] - values[:, :, None]  # B N M
     weights = (taus[:, :, None] - (errors < 0).to(taus.dtype)).abs()
     return (weights * huber(errors, kappa) / kappa).mean(dim=2).sum(dim=1)

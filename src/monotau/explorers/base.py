@@ -1,0 +1,59 @@
+"""The contract of an explorer: it scores actions, and may learn from what is replayed."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from monotau.distributions import Distribution
+from monotau.networks import Network
+from monotau.networks.factory import NetworkFactory
+from monotau.replay import Batch
+
+
+class Explorer(ABC):
+    """Says how promising each action is; random actions are mixed in elsewhere, on top of every explorer."""
+
+    wants_target: bool = False
+    """Whether `learn` needs the target network's distributions of the replayed states and actions."""
+
+    @abstractmethod
+    def scores(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        prediction: Distribution,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "B A"]:
+        """Return what to maximise when acting, given the online network's prediction `[B, A]`."""
+
+    @abstractmethod
+    def bonus(
+        self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
+    ) -> Float[Tensor, "B A"]:
+        """Return what exploring is thought to be worth, before any factor."""
+
+    def learn(self, batch: Batch, target: Distribution | None, generator: torch.Generator) -> None:
+        """Learn from a replayed batch; the default has nothing to learn."""
+        return
+
+    def metrics(self) -> dict[str, float]:
+        """Return averages since the last call."""
+        return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that is learned, by name."""
+        return {}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `state` returned; the default has no state."""
+        return
+
+
+class ExplorerConfig(ABC):
+    """Settings of an explorer, which they build."""
+
+    @abstractmethod
+    def build(self, factory: NetworkFactory, target: Network) -> Explorer:
+        """Make the explorer beside a learner's target network."""

@@ -1,0 +1,141 @@
+"""Distributional prediction error (DPE): explore where a predictor does not know the target's distribution yet."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from monotau.distributions import Distribution
+from monotau.errors import ConfigError
+from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.networks import Network, Role
+from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
+from monotau.replay import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dpe(ExplorerConfig):
+    """Act greedily on Q + c * i, i the distance between the target's and a predictor's return distribution."""
+
+    c: float = 1.0
+    """Weight of the bonus; 1 suits rewards clipped to [-1, 1]."""
+    error: Literal["distribution", "value"] = "distribution"
+    """Distance: 1-Wasserstein between the distributions (DPE), or between their means only (value-based error)."""
+    target: Literal["shared", "frozen"] = "shared"
+    """What the predictor learns: the agent's target network (the paper), or a random network that stays (RND)."""
+    predictor_fraction: float = 1.0
+    """Share of each batch the predictor is trained on; below 1 is faster and not the paper's method."""
+    normalise: bool = False
+    """Divide the bonus by its standard deviation so far, so that c means the same on any scale of rewards."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.c) and self.c >= 0):
+            raise ConfigError(f"explorer.c is {self.c}, but must be a number that is not negative.")
+        if not 0 < self.predictor_fraction <= 1:
+            raise ConfigError(
+                f"explorer.predictor_fraction is {self.predictor_fraction}, but must be above 0 and at most 1: "
+                "a predictor that learns nothing never stops being surprised."
+            )
+
+    def build(self, factory: NetworkFactory, target: Network) -> "DpeExplorer":
+        """Make the explorer."""
+        return DpeExplorer(self, factory, target)
+
+
+class DpeExplorer(Explorer):
+    """Owns the predictor, its optimiser and the running size of the bonus."""
+
+    def __init__(self, config: Dpe, factory: NetworkFactory, target: Network) -> None:
+        self.config = config
+        self.wants_target = config.target == "shared"
+        self.target = target if self.wants_target else factory.make("frozen target")
+        self.predictor = factory.make("predictor")
+        self.trainer = factory.trainer(self.predictor)
+        # Count, mean and sum of squared deviations (Welford) of all bonuses seen while acting.
+        self.moments = torch.zeros(3, dtype=torch.float64)
+        self.seen: list[Tensor] = []
+        self.losses: list[Tensor] = []
+
+    def bonus(
+        self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
+    ) -> Float[Tensor, "B A"]:
+        """Distance between target and predictor at the same fractions, for every action, tried or not."""
+        fractions = self.predictor.head.fractions(Role.ACT, len(observations), generator)
+        target = self.target.look(observations, fractions)
+        predicted = self.predictor.look(observations, fractions)
+        if self.config.error == "value":
+            return (target.mean() - predicted.mean()).abs()
+        return target.w1(predicted)
+
+    def scores(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        prediction: Distribution,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "B A"]:
+        """Mean return plus c times the bonus; without a weight there is nothing to compute."""
+        if self.config.c == 0:
+            return prediction.mean()
+        bonus = self.bonus(observations, generator)
+        self.seen.append(bonus.mean())
+        if self.config.normalise:
+            self._measure(bonus)
+            bonus = bonus / self.deviation
+        return prediction.mean() + self.config.c * bonus
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the bonuses so far; 1 before there are two different ones."""
+        count, _, squares = self.moments.tolist()
+        return math.sqrt(squares / count) if squares > 0 else 1.0
+
+    def _measure(self, bonus: Float[Tensor, "B A"]) -> None:
+        """Merge new bonuses into the running moments."""
+        fresh = bonus.double().cpu()
+        count, mean, squares = self.moments.tolist()
+        n, fresh_mean = fresh.numel(), fresh.mean().item()
+        total, shift = count + n, fresh_mean - mean
+        squares += (fresh - fresh_mean).square().sum().item() + shift**2 * count * n / total
+        self.moments = torch.tensor([total, mean + shift * n / total, squares], dtype=torch.float64)
+
+    def learn(self, batch: Batch, target: Distribution | None, generator: torch.Generator) -> None:
+        """Fit the predictor to the target's distributions of the replayed states and actions; one step."""
+        rows = math.ceil(self.config.predictor_fraction * len(batch.actions))
+        observations, actions = batch.observations[:rows], batch.actions[:rows]
+        head = self.predictor.head
+        if self.config.target == "frozen":
+            target = self.target.look(observations, head.fractions(Role.TARGET, rows, generator), actions)
+        elif target is None:
+            raise TypeError("DPE with a shared target learns from the target network's distributions, but got none.")
+        else:
+            target = target.rows(0, rows)
+        fractions = head.fractions(Role.LEARN, rows, generator)
+        prediction = self.predictor(observations, fractions, head.constants(), actions)
+        loss = head.loss(prediction, target, generator).mean()
+        self.trainer.descend(loss)
+        self.losses.append(loss.detach())
+
+    def metrics(self) -> dict[str, float]:
+        """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
+        lines = {"bonus_mean": self.seen, "predictor_loss": self.losses}
+        means = {name: torch.stack(values).mean().item() for name, values in lines.items() if values}
+        self.seen, self.losses = [], []
+        return means
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights of the predictor (and of a frozen target) and the moments."""
+        frozen = prefixed("frozen", self.target.state_dict()) if self.config.target == "frozen" else {}
+        return prefixed("predictor", self.predictor.state_dict()) | frozen | {"moments": self.moments}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the weights and the moments."""
+        self.predictor.load_state_dict(unprefixed("predictor", tensors))
+        self.predictor.changed()
+        if self.config.target == "frozen":
+            self.target.load_state_dict(unprefixed("frozen", tensors))
+            self.target.changed()
+        self.moments = tensors["moments"].clone()

@@ -1,0 +1,66 @@
+"""Greedy actions and how often a random one replaces them."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from monotau.distributions import Distribution
+from monotau.errors import ConfigError
+from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.networks import Network
+from monotau.networks.factory import NetworkFactory
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonSchedule:
+    """Probability of a random action in training, under every explorer."""
+
+    start: float = 1.0
+    """Probability until learning starts."""
+    end: float = 0.01
+    """Probability after the decay."""
+    decay_steps: int = 250_000
+    """Steps, after the warm-up, over which it falls in a straight line from start to end."""
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"epsilon.{name} is {getattr(self, name)}, but must be a probability, from 0 to 1.")
+        if self.decay_steps < 0:
+            raise ConfigError(f"epsilon.decay_steps is {self.decay_steps}, but must not be negative.")
+
+    def at(self, steps_since_warmup: int) -> float:
+        """Return epsilon so many steps after the warm-up (before it: the start)."""
+        if steps_since_warmup >= self.decay_steps:
+            return self.end
+        return self.start + (self.end - self.start) * max(steps_since_warmup, 0) / self.decay_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonGreedy(ExplorerConfig):
+    """No bonus: the largest mean return wins, but for random actions."""
+
+    def build(self, factory: NetworkFactory, target: Network) -> "GreedyExplorer":
+        """Make the explorer."""
+        return GreedyExplorer()
+
+
+class GreedyExplorer(Explorer):
+    """Scores an action by its mean return."""
+
+    def scores(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        prediction: Distribution,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "B A"]:
+        """Return the mean of the predicted distributions."""
+        return prediction.mean()
+
+    def bonus(
+        self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
+    ) -> Float[Tensor, "B A"]:
+        """Return no bonus."""
+        raise ConfigError("this agent has no exploration bonus: its explorer is epsilon-greedy; use a preset with dpe.")

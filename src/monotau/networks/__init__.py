@@ -1,0 +1,7 @@
+"""Torsos that see, heads that return distributions, and the network that joins one of each."""
+
+from monotau.networks.heads import HEADS, Head, HeadConfig, Role
+from monotau.networks.network import Network
+from monotau.networks.torsos import TORSOS, Torso, TorsoConfig, default_torso
+
+__all__ = ["HEADS", "TORSOS", "Head", "HeadConfig", "Network", "Role", "Torso", "TorsoConfig", "default_torso"]

@@ -1,0 +1,84 @@
+"""Makes networks of one architecture, each with its own initialisation, and the optimisers that train them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from monotau.envs.spec import ObservationSpec
+from monotau.errors import ConfigError
+from monotau.networks.heads import HeadConfig
+from monotau.networks.layers import Precision
+from monotau.networks.network import Network
+from monotau.networks.torsos import TorsoConfig
+from monotau.streams import stream_seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """Adam, for the online network and for a predictor alike."""
+
+    learning_rate: float = 5e-5
+    """Step size."""
+    epsilon: float = 0.01 / 32
+    """Added to the root of the second moment; not negligible against gradients of the quantile Huber loss."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "epsilon"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"optimiser.{name} is {value}, but must be a positive number.")
+
+
+@dataclass(frozen=True)
+class NetworkFactory:
+    """What all networks of a run have in common."""
+
+    spec: ObservationSpec
+    stack: int
+    actions: int
+    torso: TorsoConfig
+    head: HeadConfig
+    precision: Precision
+    optimiser: OptimiserConfig
+    seed: int
+    device: torch.device
+
+    def make(self, name: str) -> Network:
+        """Make a network whose weights are drawn from the stream of its name; other randomness is left untouched."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(self.seed, f"weights of {name}"))
+            torso = self.torso.build(self.spec, self.stack, self.precision)
+            network = Network(torso, self.head.build(torso.features, self.actions, self.precision))
+        return network.to(self.device)
+
+    def trainer(self, network: Network) -> "Trainer":
+        """Make the optimiser of a network."""
+        return Trainer(network, self.optimiser)
+
+
+class Trainer:
+    """Adam on one network."""
+
+    def __init__(self, network: Network, config: OptimiserConfig) -> None:
+        self.network = network
+        self.adam = torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=config.epsilon, fused=True)
+
+    def descend(self, loss: Tensor) -> None:
+        """Take one step down the gradient of a scalar loss."""
+        self.adam.zero_grad(set_to_none=True)
+        loss.backward()
+        self.adam.step()
+        self.network.changed()
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors under names that start with the prefix."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return those tensors whose names start with the prefix, without it."""
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

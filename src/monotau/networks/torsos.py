@@ -1,0 +1,171 @@
+"""Torsos: from stacked observations to a vector of features, for vectors, small images and 84x84 images."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from monotau.envs.spec import ObservationSpec
+from monotau.errors import ConfigError
+from monotau.networks.layers import Precision, large_products
+
+
+class Torso(nn.Module):
+    """Scales and shapes observations as their spec says, then applies `body`."""
+
+    def __init__(self, spec: ObservationSpec, body: nn.Module, features: int, precision: Precision) -> None:
+        super().__init__()
+        self.spec, self.body, self.features, self.precision = spec, body, features, precision
+
+    def forward(self, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B D"]:
+        """Features of a batch of stacked observations."""
+        inputs = prepare(observations, self.spec)
+        with large_products(self.precision, inputs.device):
+            features: Tensor = self.body(inputs)
+        return features
+
+
+def prepare(observations: Shaped[Tensor, "B S *frame"], spec: ObservationSpec) -> Float[Tensor, "B ..."]:
+    """Bring stored frames to floats of about unit size: `[B, S*C, H, W]` for images, `[B, S*size]` for the rest."""
+    if spec.kind == "discrete":
+        return F.one_hot(observations.long(), spec.size).flatten(1).float()
+    inputs = observations.float()
+    if spec.scale != 1:
+        inputs = inputs * spec.scale
+    if spec.kind == "vector":
+        return inputs.flatten(1)
+    if inputs.ndim == 4:  # grey images come without a channel axis
+        return inputs
+    if spec.channels_last:
+        inputs = inputs.movedim(-1, 2)
+    return inputs.flatten(1, 2)
+
+
+def input_shape(spec: ObservationSpec, stack: int) -> tuple[int, ...]:
+    """Shape of one prepared observation."""
+    blank = torch.zeros(1, stack, *spec.shape, dtype=getattr(torch, spec.dtype))
+    return tuple(prepare(blank, spec).shape[1:])
+
+
+class TorsoConfig(ABC):
+    """Settings of a torso, which they build."""
+
+    @abstractmethod
+    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
+        """Make the torso for stacks of frames like `spec`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mlp(TorsoConfig):
+    """Fully connected layers, for vectors and discrete states."""
+
+    width: int = 128
+    """Units in each layer."""
+    layers: int = 2
+    """Number of layers."""
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.layers < 1:
+            raise ConfigError(f"torso.width is {self.width} and torso.layers {self.layers}; both must be at least 1.")
+
+    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
+        """Make the torso; images are taken as long vectors."""
+        sizes = [torch.Size(input_shape(spec, stack)).numel()] + [self.width] * self.layers
+        layers: list[nn.Module] = [nn.Flatten()]
+        for i in range(self.layers):
+            layers += [nn.Linear(sizes[i], sizes[i + 1]), nn.ReLU()]
+        return Torso(spec, nn.Sequential(*layers), self.width, precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Small(TorsoConfig):
+    """One 3x3 convolution and one fully connected layer, for images of about 10x10 such as MinAtar's."""
+
+    channels: int = 16
+    """Filters of the convolution."""
+    width: int = 128
+    """Units of the fully connected layer."""
+
+    def __post_init__(self) -> None:
+        if self.width < 1 or self.channels < 1:
+            raise ConfigError(
+                f"torso.width is {self.width} and torso.channels {self.channels}; both must be at least 1."
+            )
+
+    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
+        """Make the torso."""
+        channels, height, width = image_shape(spec, stack, "small", least=3)
+        body = nn.Sequential(
+            nn.Conv2d(channels, self.channels, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(self.channels * (height - 2) * (width - 2), self.width),
+            nn.ReLU(),
+        )
+        return Torso(spec, body, self.width, precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nature(TorsoConfig):
+    """The three convolutions of the Nature DQN without padding: 3,136 features of an 84x84 image."""
+
+    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
+        """Make the torso."""
+        return convolutions(spec, stack, precision, paddings=((0, 0), (0, 0), (0, 0)), name="nature", least=36)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dopamine(TorsoConfig):
+    """The same three convolutions with SAME padding, as in the paper's code base: 7,744 features of an 84x84 image."""
+
+    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
+        """Make the torso."""
+        # At 84x84 SAME pads 2+2, 1+2 and 1+1; the second is uneven, hence explicit (before, after) pads.
+        return convolutions(spec, stack, precision, paddings=((2, 2), (1, 2), (1, 1)), name="dopamine", least=8)
+
+
+def image_shape(spec: ObservationSpec, stack: int, name: str, least: int) -> tuple[int, int, int]:
+    """Channels, height and width of the input, or why this torso cannot see it."""
+    shape = input_shape(spec, stack)
+    if spec.kind != "image" or min(shape[1:]) < least:
+        raise ConfigError(
+            f"torso {name!r} needs images of at least {least}x{least}, but the observations are {spec.kind}s of shape "
+            f"{spec.shape}; use torso 'mlp'{' or small' if spec.kind == 'image' else ''}."
+        )
+    return shape[0], shape[1], shape[2]
+
+
+def convolutions(
+    spec: ObservationSpec,
+    stack: int,
+    precision: Precision,
+    paddings: tuple[tuple[int, int], ...],
+    name: str,
+    least: int,
+) -> Torso:
+    """Return the Nature DQN's convolutions with the given pads before and after each."""
+    channels, height, width = image_shape(spec, stack, name, least)
+    layers: list[nn.Module] = []
+    shapes = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+    for (filters, kernel, stride), (before, after) in zip(shapes, paddings, strict=True):
+        if before or after:
+            layers.append(nn.ZeroPad2d((before, after, before, after)))
+        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+        height, width = ((side + before + after - kernel) // stride + 1 for side in (height, width))
+        channels = filters
+    return Torso(spec, nn.Sequential(*layers, nn.Flatten()), channels * height * width, precision)
+
+
+TORSOS: Mapping[str, type[TorsoConfig]] = {"mlp": Mlp, "small": Small, "nature": Nature, "dopamine": Dopamine}
+
+
+def default_torso(spec: ObservationSpec) -> str:
+    """Name of the torso that suits the observations."""
+    if spec.kind != "image":
+        return "mlp"
+    height, width = input_shape(spec, 1)[1:]
+    return "nature" if min(height, width) >= 36 else "small"
