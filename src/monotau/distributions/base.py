@@ -65,6 +65,11 @@ def absolute_integral(
     return widths * (s - 2 * (-a * share).clamp_min(0))
 
 
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal, entry by entry."""
+    return one is other or (one.shape == other.shape and torch.equal(one, other))
+
+
 class Distribution(ABC):
     """Batched return distributions, one for each entry of `[B, A]` (or of `[B]` once actions are taken)."""
 
@@ -111,10 +116,7 @@ class Distribution(ABC):
     def w1(self, other: "Distribution") -> Float[Tensor, "*batch"]:
         """1-Wasserstein distance, the integral of the absolute difference of the quantile functions. Exact."""
         mine, theirs = self.segments(), other.segments()
-        same = mine.edges is theirs.edges or (
-            mine.edges.shape == theirs.edges.shape and bool(torch.equal(mine.edges, theirs.edges))
-        )
-        if not same:
+        if not same(mine.edges, theirs.edges):
             batch = self.batch_shape
             both = torch.cat([mine.edges.expand(*batch, -1), theirs.edges.expand(*batch, -1)], dim=-1)
             edges = both.sort(dim=-1).values

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from monotau.distributions.base import Distribution, Segments
+from monotau.distributions.base import Distribution, Segments, same
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Categorical(Distribution):
 
     def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
         """1-Wasserstein distance; on the same atoms it is the sum of |difference of the CDFs| times their gaps."""
-        if isinstance(other, Categorical) and self.atoms is other.atoms:
+        if isinstance(other, Categorical) and same(self.atoms, other.atoms):
             gaps = (self.probs - other.probs).cumsum(dim=-1)[..., :-1].abs()
             return (gaps * self.atoms.diff(dim=-1)).sum(dim=-1)
         return super().w1(other)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from monotau.distributions.base import Distribution, Segments
+from monotau.distributions.base import Distribution, Segments, same
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Diracs(Distribution):
 
     def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
         """1-Wasserstein distance; on the same fractions the weighted mean of |difference|, nothing sorted."""
-        if isinstance(other, Diracs) and self.taus is other.taus and self.weights is other.weights:
+        if isinstance(other, Diracs) and same(self.taus, other.taus) and same(self.weights, other.weights):
             return ((self.values - other.values).abs() * self.weights).sum(dim=-1)
         return super().w1(other)
 

@@ -40,6 +40,14 @@ class Network(nn.Module):
             self._kept = self.head.constants()
         return self.forward(observations, fractions, self._kept, actions)
 
+    def quantiles(
+        self, observations: Shaped[Tensor, "B S *frame"], taus: Float[Tensor, " M"]
+    ) -> Float[Tensor, "B A M"]:
+        """Quantile functions at shared fractions: asked of the network itself where it samples, else of its curve."""
+        fractions = taus.expand(len(observations), -1) if self.head.samples else taus.new_empty(len(observations), 0)
+        view = self.look(observations, fractions)
+        return view.curve() if self.head.samples else view.quantile(taus)
+
     def changed(self) -> None:
         """Drop what was kept: to be called after each change of the weights."""
         self._kept = None

@@ -1,0 +1,115 @@
+"""Every setting of a run in one frozen object; the settings of a part stand beside the part."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from monotau.envs import EnvConfig
+from monotau.errors import ConfigError
+from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig
+from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig
+from monotau.networks.factory import OptimiserConfig
+from monotau.networks.layers import Precision
+from monotau.replay import ReplayConfig
+from monotau.settings import Kinds, to_plain
+
+KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORERS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateConfig:
+    """When and on how much the networks learn."""
+
+    batch_size: int = 32
+    """Transitions in an update."""
+    every_steps: int = 4
+    """Agent steps between updates."""
+    sync_every_steps: int = 8_000
+    """Agent steps between copies of the online network into the target network."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "every_steps", "sync_every_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"update.{name} is {getattr(self, name)}, but must be at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """Evaluation after each iteration, on environments of its own, with no bonus and on raw rewards."""
+
+    episodes: int = 20
+    """Episodes at least."""
+    steps: int = 0
+    """Agent steps at least; the episode that reaches them is finished."""
+    epsilon: float = 0.001
+    """Probability of a random action."""
+    num_envs: int = 1
+    """Environments evaluated together; each plays its own share of the episodes, so short ones are not favoured."""
+    episode_cap_steps: int = 27_000
+    """An evaluation episode longer than this is cut and counted as it stands."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("episodes", 1), ("steps", 0), ("num_envs", 1), ("episode_cap_steps", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"evaluation.{name} is {getattr(self, name)}, but must be at least {least}.")
+        if not 0 <= self.epsilon <= 1:
+            raise ConfigError(f"evaluation.epsilon is {self.epsilon}, but must be a probability, from 0 to 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A run. A step is one decision of the agent: four emulator frames on Atari."""
+
+    preset: str
+    profile: str
+    env: EnvConfig = field(default_factory=EnvConfig)
+    steps: int = 50_000
+    """Agent steps to train for."""
+    seed: int = 0
+    """Every random number of the run follows from it."""
+    gamma: float = 0.99
+    """Discount of a step."""
+    n_step: int = 3
+    """Rewards summed before the target network is asked."""
+    double_q: bool = True
+    """Let the online network choose the next action of a target (False: the target network does, the paper's Eq. 6)."""
+    iteration_steps: int = 5_000
+    """Training steps between evaluations; an iteration starts with fresh environments."""
+    log_every_steps: int = 1_000
+    """Training steps between two lines of kind train in metrics.jsonl."""
+    precision: Precision = "fp32"
+    """Arithmetic of the large products; bf16 keeps weights and last layers in fp32."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where networks live; auto takes a GPU if there is one."""
+    threads: int = 1
+    """CPU threads of torch; 0 takes every core. Small networks are fastest with one."""
+    torso: TorsoConfig
+    head: HeadConfig
+    explorer: ExplorerConfig
+    epsilon: EpsilonSchedule = field(default_factory=EpsilonSchedule)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("seed", 0), ("n_step", 1), ("iteration_steps", 1), ("log_every_steps", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
+        if self.threads < 0:
+            raise ConfigError(f"threads is {self.threads}, but must be 0 (every core) or more.")
+        if not 0 <= self.gamma <= 1:
+            raise ConfigError(f"gamma is {self.gamma}, but must be from 0 to 1: beyond 1 returns do not converge.")
+        if self.iteration_steps % self.env.num_envs:
+            raise ConfigError(
+                f"iteration_steps is {self.iteration_steps}, but must be a multiple of env.num_envs "
+                f"({self.env.num_envs}): all environments are stepped together."
+            )
+        if self.steps % self.env.num_envs:
+            raise ConfigError(
+                f"steps is {self.steps}, but must be a multiple of env.num_envs ({self.env.num_envs}): "
+                "all environments are stepped together."
+            )
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return all settings as plain values: what `config.json` holds."""
+        return to_plain(self, KINDS)

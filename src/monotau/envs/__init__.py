@@ -1,0 +1,24 @@
+"""Environments: how they are made, what their observations look like, and worlds with a known answer."""
+
+from monotau.envs.catalog import list_envs, register_own
+from monotau.envs.deep_sea import DeepSea
+from monotau.envs.make import EnvConfig, EnvFactory, EnvSource
+from monotau.envs.probes import Chain, Coin, Grid, Probe, TimeLimit, TwoSpreads, TwoStepCoin
+from monotau.envs.spec import ObservationSpec
+
+__all__ = [
+    "Chain",
+    "Coin",
+    "DeepSea",
+    "EnvConfig",
+    "EnvFactory",
+    "EnvSource",
+    "Grid",
+    "ObservationSpec",
+    "Probe",
+    "TimeLimit",
+    "TwoSpreads",
+    "TwoStepCoin",
+    "list_envs",
+    "register_own",
+]

@@ -1,0 +1,107 @@
+"""The environment ids that work without writing any code: our own, MinAtar's and Gymnasium's small ones."""
+
+import difflib
+import importlib.util
+from collections.abc import Iterable
+
+import gymnasium as gym
+
+from monotau.envs.deep_sea import DeepSea
+from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoSpreads, TwoStepCoin
+from monotau.errors import ConfigError
+
+OWN: dict[str, tuple[type[gym.Env], str]] = {  # a new world: one class, one line here
+    "monotau/DeepSea-v0": (DeepSea, "deep exploration: one of 2^size action sequences pays (size, stochastic)"),
+    "monotau/Coin-v0": (Coin, "probe: one toss, +1 or -1"),
+    "monotau/TwoStepCoin-v0": (TwoStepCoin, "probe: two tosses in a row"),
+    "monotau/TwoSpreads-v0": (TwoSpreads, "probe: two actions of one mean and two spreads"),
+    "monotau/TimeLimit-v0": (TimeLimit, "probe: reward for ever, truncated after 10 steps"),
+    "monotau/Chain-v0": (Chain, "probe: a reward at the right end of a row of states (length)"),
+    "monotau/Grid-v0": (Grid, "probe: a square without reward, to count visits in (size, horizon)"),
+}
+
+MINATAR_PREFIX = "MinAtar/"
+MINATAR = {
+    "Asterix": "collect treasure, avoid enemies",
+    "Breakout": "break bricks with a ball",
+    "Freeway": "cross a road",
+    "Seaquest": "rescue divers, watch the air",
+    "SpaceInvaders": "shoot a descending grid of aliens",
+}
+MINATAR_VERSIONS = {0: "all 6 actions", 1: "only the actions the game uses"}
+
+GYMNASIUM = {
+    "CartPole": "balance a pole on a cart",
+    "MountainCar": "rock a car out of a valley, -1 per step",
+    "Acrobot": "swing a two-link pendulum up, -1 per step",
+    "FrozenLake": "cross slippery ice, 4 x 4 states",
+    "FrozenLake8x8": "cross slippery ice, 8 x 8 states",
+    "CliffWalking": "walk along a cliff, 48 states",
+    "CliffWalkingSlippery": "walk along an icy cliff, 48 states",
+    "Taxi": "fetch and bring a passenger, 500 states",
+}
+
+
+def register_own() -> None:
+    """Make Gymnasium know our ids; does nothing the second time."""
+    for env_id, (world, _) in OWN.items():
+        if env_id not in gym.registry:
+            gym.register(id=env_id, entry_point=f"{world.__module__}:{world.__qualname__}")
+
+
+def register_minatar() -> None:
+    """Make Gymnasium know MinAtar's ids; does nothing the second time."""
+    try:
+        import minatar.gym  # only now: it loads pandas and seaborn, which takes a second
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"env.id begins with {MINATAR_PREFIX!r}, but MinAtar cannot be imported ({error}); "
+            f"pip install monotau[minatar]"
+        ) from error
+    if not any(env_id in gym.registry for env_id, _ in _minatar_envs()):
+        minatar.gym.register_envs()
+
+
+def list_envs() -> list[tuple[str, str]]:
+    """Return (id, description) of the environments that work as they are installed here."""
+    own = [(env_id, description) for env_id, (_, description) in OWN.items()]
+    minatar = _minatar_envs() if importlib.util.find_spec("minatar") else []
+    return own + minatar + _gymnasium_envs()
+
+
+def unknown_id(env_id: str) -> ConfigError:
+    """Return the error for an id that nobody registered, with the nearest ids in it."""
+    ids = {*gym.registry, *(known for known, _ in list_envs())}
+    near = _nearest(env_id, ids)
+    hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+    return ConfigError(
+        f"env.id {env_id!r} is unknown.{hint} `monotau list envs` shows the ids at hand; "
+        f"one from another package is written 'package.module:Env-v0'."
+    )
+
+
+def _minatar_envs() -> list[tuple[str, str]]:
+    return [
+        (f"{MINATAR_PREFIX}{game}-v{version}", f"MinAtar 10 x 10: {description}; {actions}")
+        for game, description in MINATAR.items()
+        for version, actions in MINATAR_VERSIONS.items()
+    ]
+
+
+def _gymnasium_envs() -> list[tuple[str, str]]:
+    """Return the newest version of each, as Gymnasium's releases differ in them."""
+    newest: dict[str, int] = {}
+    for spec in gym.registry.values():
+        if spec.namespace is None and spec.name in GYMNASIUM and spec.version is not None:
+            newest[spec.name] = max(spec.version, newest.get(spec.name, 0))
+    return [(f"{name}-v{newest[name]}", description) for name, description in GYMNASIUM.items() if name in newest]
+
+
+def _nearest(given: str, ids: Iterable[str]) -> list[str]:
+    """Return up to two ids that resemble what was given, whatever its case and with or without the namespace."""
+    spellings: dict[str, str] = {}
+    for env_id in sorted(ids):
+        for spelling in (env_id, env_id.rpartition("/")[2]):
+            spellings.setdefault(spelling.lower(), env_id)
+    near = difflib.get_close_matches(given.lower(), spellings, n=4, cutoff=0.6)
+    return list(dict.fromkeys(spellings[spelling] for spelling in near))[:2]

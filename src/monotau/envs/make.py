@@ -1,0 +1,181 @@
+"""From a setting, a callable or an environment to a fresh vector of environments with known spaces."""
+
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, SupportsFloat, final
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from monotau.envs.catalog import MINATAR_PREFIX, register_minatar, register_own, unknown_id
+from monotau.envs.spec import ObservationSpec, describe_space
+from monotau.errors import ConfigError
+
+EnvSource = Callable[[], gym.Env] | gym.Env
+"""What may stand in for an id: something that makes a new environment at each call, or one environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig:
+    """The environment. A step is one action in one environment."""
+
+    id: str = "CartPole-v1"
+    """Gymnasium id; 'package.module:Env-v0' imports the module that registers it first."""
+    num_envs: int = 1
+    """Environments that are stepped together."""
+    frame_stack: int = 1
+    """Observations that the agent sees at once, the newest last."""
+    max_episode_steps: int = 0
+    """Truncate episodes after this many steps, instead of the limit registered with the id; 0 keeps that one."""
+    kwargs: dict[str, bool | int | float | str] = field(default_factory=dict)
+    """Keyword arguments of the environment, as in `gymnasium.make`."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that mean nothing."""
+        for name, least in (("num_envs", 1), ("frame_stack", 1), ("max_episode_steps", 0)):
+            given = getattr(self, name)
+            if given < least:
+                raise ConfigError(f"env.{name} is {given}, but must be at least {least}.")
+
+
+@final
+class EnvFactory:
+    """Makes vectors of one kind of environment, and knows its spaces.
+
+    Actions are learned as 0 .. num_actions - 1; the environment is given `action_start` more.
+    """
+
+    name: str
+    """For messages: the id, or the class of an environment that has none."""
+    observation_spec: ObservationSpec
+    """How its observations are stored."""
+    num_actions: int
+    """Size of its Discrete action space."""
+    action_start: int
+    """First action of its Discrete action space."""
+    reusable: bool
+    """False if every vector holds the same borrowed environment, so that only one of them may be in use."""
+
+    # A VectorEnv is let in by its type only to be refused with a reason.
+    def __init__(self, config: EnvConfig, source: EnvSource | VectorEnv | None = None) -> None:
+        if isinstance(source, VectorEnv):
+            raise ConfigError(
+                f"The environment is a vector already ({type(source).__name__}), but must be an id, a gymnasium.Env or "
+                f"a callable that makes one; env.num_envs says how many are stepped together."
+            )
+        if source is not None and config.kwargs:
+            raise ConfigError(
+                f"env.kwargs is {config.kwargs}, but is for environments given by id only; bind them in the callable."
+            )
+        self.config = config
+        self.reusable = not isinstance(source, gym.Env)
+        self._source = source
+        self._check_count("env.num_envs", config.num_envs)
+        with warnings.catch_warnings(action="ignore"):
+            env = self._make_one()
+            try:
+                self._read_spaces(env)
+            finally:
+                env.close()
+        self._probe = weakref.ref(env.unwrapped)
+
+    def make_vector(self, num_envs: int) -> VectorEnv:
+        """Return new environments in a row that reset in the step that ends an episode (SAME_STEP autoreset)."""
+        self._check_count("num_envs", num_envs)
+        with warnings.catch_warnings(action="ignore"):
+            vector = SyncVectorEnv([self._make_one] * num_envs, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
+        worlds = [env.unwrapped for env in vector.envs]
+        again = len({id(world) for world in worlds}) < num_envs or any(world is self._probe() for world in worlds)
+        if self.reusable and again:
+            raise ConfigError(
+                f"{self.name}: the callable returned one environment twice, but must make a new one at each call; "
+                f"pass the environment itself to share it."
+            )
+        return vector
+
+    def _check_count(self, setting: str, num_envs: int) -> None:
+        if num_envs < 1:
+            raise ConfigError(f"{setting} is {num_envs}, but must be at least 1.")
+        if num_envs > 1 and not self.reusable:
+            raise ConfigError(
+                f"{setting} is {num_envs}, but must be 1 for an environment that is passed ready made; "
+                f"pass an id or a callable that makes it."
+            )
+
+    def _make_one(self) -> gym.Env:
+        if self._source is None:
+            return _KeepLast(_make_by_id(self.config))
+        if isinstance(self._source, gym.Env):
+            env: gym.Env = _Borrowed(self._source)
+        else:
+            env = self._source()
+            if not isinstance(env, gym.Env):
+                raise ConfigError(
+                    f"The callable {self._source!r} returned {type(env).__module__}.{type(env).__qualname__}, "
+                    f"but must return a gymnasium.Env."
+                )
+        if self.config.max_episode_steps:
+            env = gym.wrappers.TimeLimit(env, self.config.max_episode_steps)
+        return _KeepLast(env)
+
+    def _read_spaces(self, env: gym.Env) -> None:
+        spec = env.unwrapped.spec
+        self.name = self.config.id if self._source is None else spec.id if spec else type(env.unwrapped).__name__
+        # An unfinished environment has no spaces at all; None is refused like any other space.
+        actions = getattr(env, "action_space", None)
+        if not isinstance(actions, spaces.Discrete) or actions.n < 1:
+            raise ConfigError(
+                f"{self.name}: the action space is {describe_space(actions)}, but must be Discrete with at least one "
+                f"action, because a value per action is learned."
+            )
+        self.num_actions, self.action_start = int(actions.n), int(actions.start)
+        try:
+            self.observation_spec = ObservationSpec.from_space(getattr(env, "observation_space", None))
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
+
+
+def _make_by_id(config: EnvConfig) -> gym.Env:
+    """Make a registered environment; whatever Gymnasium says against it becomes one line."""
+    register_own()
+    if config.id.startswith(MINATAR_PREFIX):
+        register_minatar()
+    try:
+        return gym.make(
+            config.id,
+            max_episode_steps=config.max_episode_steps or None,
+            disable_env_checker=True,  # it warns about lawful environments, and costs time at each step
+            **config.kwargs,
+        )
+    except ConfigError:
+        raise
+    except gym.error.UnregisteredEnv:
+        raise unknown_id(config.id) from None
+    except Exception as error:  # the constructor is foreign code, and any keyword argument may upset it
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        raise ConfigError(f"env.id {config.id!r} cannot be made: {type(error).__name__}: {reason}") from error
+
+
+class _KeepLast(gym.Wrapper):
+    """Copies the last observation of an episode, as the space's dtype.
+
+    SyncVectorEnv hands it out as `final_obs` uncopied and then resets, which overwrites it in environments that
+    return one buffer again and again.
+    """
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            observation = np.array(observation, dtype=self.observation_space.dtype)
+        return observation, reward, terminated, truncated, info
+
+
+class _Borrowed(gym.Wrapper):
+    """Leaves the closing of a caller's environment to the caller."""
+
+    def close(self) -> None:
+        pass

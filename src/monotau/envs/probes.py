@@ -1,0 +1,220 @@
+"""Probe worlds: environments so small that the true distribution of every return is known in closed form."""
+
+from abc import ABC, abstractmethod
+from itertools import product
+from typing import Any, TypeVar, final
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from monotau.errors import ConfigError
+
+Action = int | np.integer
+State = int | np.integer
+Outcomes = list[tuple[float, float]]
+"""(probability, return) of each outcome."""
+Truth = dict[tuple[int, int], Outcomes]
+"""Outcomes for each (state, action) that can be met."""
+
+Observation = TypeVar("Observation")
+Reset = tuple[Observation, dict[str, Any]]
+Step = tuple[Observation, float, bool, bool, dict[str, Any]]
+
+HEADS_OR_TAILS: Outcomes = [(0.5, 1.0), (0.5, -1.0)]
+
+
+class Probe(gym.Env[Observation, Action], ABC):
+    """An environment that knows the answer."""
+
+    @abstractmethod
+    def truth(self, gamma: float) -> Truth:
+        """Return the distribution of the discounted return of each state and action, the best policy following."""
+
+
+@final
+class Coin(Probe[State]):
+    """One toss, +1 or -1; both actions are the same."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(1)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
+        """Pick the coin up."""
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Action) -> Step[State]:
+        """Toss it."""
+        return 0, _toss(self.np_random), True, False, {}
+
+    def truth(self, gamma: float) -> Truth:
+        """Return +1 or -1, whatever is done."""
+        return {(0, action): HEADS_OR_TAILS for action in range(2)}
+
+
+@final
+class TwoStepCoin(Probe[State]):
+    """Two tosses in a row, +1 or -1 each; both actions are the same."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(2)
+        self.action_space = spaces.Discrete(2)
+        self._state = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
+        """Go back to the first coin."""
+        super().reset(seed=seed)
+        self._state = 0
+        return 0, {}
+
+    def step(self, action: Action) -> Step[State]:
+        """Toss the coin of this state."""
+        second = self._state == 1
+        self._state = 1
+        return 1, _toss(self.np_random), second, False, {}
+
+    def truth(self, gamma: float) -> Truth:
+        """Return the four sums of the first toss, and the two of the second."""
+        both = [(p * q, first + gamma * second) for (p, first), (q, second) in product(HEADS_OR_TAILS, repeat=2)]
+        return {(state, action): [both, HEADS_OR_TAILS][state] for state, action in product(range(2), repeat=2)}
+
+
+@final
+class TwoSpreads(Probe[State]):
+    """One step, two actions of mean 0: action 0 gives +-0.1, action 1 gives +-2."""
+
+    SPREADS = (0.1, 2.0)
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(1)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
+        """Offer the choice again."""
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Action) -> Step[State]:
+        """Toss the coin that was chosen."""
+        return 0, self.SPREADS[action] * _toss(self.np_random), True, False, {}
+
+    def truth(self, gamma: float) -> Truth:
+        """Return the two coins."""
+        return {
+            (0, action): [(p, spread * sign) for p, sign in HEADS_OR_TAILS]
+            for action, spread in enumerate(self.SPREADS)
+        }
+
+
+@final
+class TimeLimit(Probe[State]):
+    """Reward 1 for ever; episodes are truncated after 10 steps, which says nothing about the world."""
+
+    STEPS = 10
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(1)
+        self.action_space = spaces.Discrete(2)
+        self._elapsed = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
+        """Start the clock again."""
+        super().reset(seed=seed)
+        self._elapsed = 0
+        return 0, {}
+
+    def step(self, action: Action) -> Step[State]:
+        """Let one tick pass."""
+        self._elapsed += 1
+        return 0, 1.0, False, self._elapsed >= self.STEPS, {}
+
+    def truth(self, gamma: float) -> Truth:
+        """Return 1 / (1 - gamma), for gamma below 1: who treats truncation as an end learns less."""
+        return {(0, action): [(1.0, 1 / (1 - gamma))] for action in range(2)}
+
+
+@final
+class Chain(Probe[State]):
+    """States in a row: action 1 goes right, action 0 left; entering the last state pays 1 and ends the episode."""
+
+    def __init__(self, length: int = 5) -> None:
+        if length < 2:
+            raise ConfigError(f"Chain's length is {length}, but must be at least 2: a start and an end.")
+        self.observation_space = spaces.Discrete(length)
+        self.action_space = spaces.Discrete(2)
+        self.length = length
+        # A policy that only goes left must not walk for ever; a random one needs about length^2 steps.
+        self.horizon = 4 * length**2
+        self._state = self._elapsed = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
+        """Go back to the left end."""
+        super().reset(seed=seed)
+        self._state = self._elapsed = 0
+        return 0, {}
+
+    def step(self, action: Action) -> Step[State]:
+        """Go one state right or left."""
+        self._elapsed += 1
+        self._state = self._state + 1 if action == 1 else max(self._state - 1, 0)
+        end = self._state == self.length - 1
+        return self._state, float(end), end, not end and self._elapsed >= self.horizon, {}
+
+    def truth(self, gamma: float) -> Truth:
+        """Return gamma to the number of steps before the rewarded one."""
+        returns: Truth = {}
+        for state in range(self.length - 1):
+            after_left = self.length - 1 - max(state - 1, 0)  # steps still to go once there
+            returns[state, 0] = [(1.0, gamma**after_left)]
+            returns[state, 1] = [(1.0, gamma ** (self.length - 2 - state))]
+        return returns
+
+
+@final
+class Grid(Probe[np.ndarray]):
+    """A square without any reward, to count visits in: `info["state"]` is row * size + column."""
+
+    MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+    """Up, right, down, left; a wall stops a move."""
+
+    def __init__(self, size: int = 15, horizon: int = 200) -> None:
+        if size < 1 or horizon < 1:
+            raise ConfigError(f"Grid's size is {size} and its horizon {horizon}, but both must be at least 1.")
+        self.observation_space = spaces.Box(0.0, 1.0, (size * size,), np.float32)
+        self.action_space = spaces.Discrete(len(self.MOVES))
+        self.size = size
+        self.horizon = horizon
+        self._row = self._column = self._elapsed = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[np.ndarray]:
+        """Go back to the corner (0, 0)."""
+        super().reset(seed=seed)
+        self._row = self._column = self._elapsed = 0
+        return self._observe()
+
+    def step(self, action: Action) -> Step[np.ndarray]:
+        """Move one cell."""
+        down, right = self.MOVES[action]
+        self._row = min(max(self._row + down, 0), self.size - 1)
+        self._column = min(max(self._column + right, 0), self.size - 1)
+        self._elapsed += 1
+        observation, info = self._observe()
+        return observation, 0.0, False, self._elapsed >= self.horizon, info
+
+    def truth(self, gamma: float) -> Truth:
+        """Return 0 everywhere."""
+        return {(state, action): [(1.0, 0.0)] for state, action in product(range(self.size**2), range(len(self.MOVES)))}
+
+    def _observe(self) -> Reset[np.ndarray]:
+        """Return the cell as a one-hot vector, and its number."""
+        state = self._row * self.size + self._column
+        observation = np.zeros(self.size**2, np.float32)
+        observation[state] = 1.0
+        return observation, {"state": state}
+
+
+def _toss(generator: np.random.Generator) -> float:
+    """Return +1 or -1, each with probability 1/2."""
+    return 1.0 if generator.random() < 0.5 else -1.0

@@ -1,0 +1,164 @@
+"""The table of algorithms and the table of profiles; the only place that knows parts by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from monotau.configs import KINDS, Config
+from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
+from monotau.envs.make import EnvSource
+from monotau.errors import unknown_name
+from monotau.explorers import ExplorerConfig
+from monotau.explorers.dpe import Dpe
+from monotau.explorers.epsilon_greedy import EpsilonGreedy
+from monotau.networks import TORSOS, HeadConfig, default_torso
+from monotau.networks.heads.iqn import Iqn
+from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.settings import override
+
+DEFAULT_PRESET = "ndqfn-dpe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """An algorithm: a row of parts."""
+
+    about: str
+    head: HeadConfig
+    explorer: ExplorerConfig = field(default_factory=EpsilonGreedy)
+    n_step: int = 3
+    double_q: bool = True
+
+
+IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
+
+PRESETS: Mapping[str, Preset] = {
+    "ndqfn-dpe": Preset(about="NDQFN explored by DPE: the paper's method", head=Ndqfn(), explorer=Dpe()),
+    "ndqfn": Preset(about="quantile functions that cannot cross", head=Ndqfn()),
+    "ndqfn-vpe": Preset(
+        about="NDQFN explored by the value-based prediction error", head=Ndqfn(), explorer=Dpe(error="value")
+    ),
+    "iqn": Preset(about="IQN as published: 64 fractions, one step, single Q", head=Iqn(), n_step=1, double_q=False),
+    "iqn-star": Preset(about="the paper's baseline IQN*: 32 fractions, three steps, double Q", head=IQN_STAR),
+    "iqn-dpe": Preset(about="IQN* explored by DPE", head=IQN_STAR, explorer=Dpe()),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """Settings that go with a kind of environment."""
+
+    about: str
+    settings: Mapping[str, Any]
+
+
+PROFILES: Mapping[str, Profile] = {
+    "atari": Profile(
+        about="84x84 images: the paper's settings",
+        settings={
+            "steps": 50_000_000,
+            "iteration_steps": 250_000,
+            "log_every_steps": 5_000,
+            "threads": 0,
+            "env": {"frame_stack": 4},
+            "epsilon": {"end": 0.01, "decay_steps": 250_000},
+            "replay": {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0},
+            "optimiser": {"learning_rate": 5e-5, "epsilon": 0.01 / 32},
+            "update": {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000},
+            "evaluation": {"episodes": 1, "steps": 125_000},
+        },
+    ),
+    "minatar": Profile(
+        about="images of about 10x10, such as MinAtar's",
+        settings={
+            "steps": 1_000_000,
+            "iteration_steps": 50_000,
+            "log_every_steps": 2_500,
+            "head": {"hidden": 128},
+            "epsilon": {"end": 0.01, "decay_steps": 100_000},
+            "replay": {"capacity_steps": 100_000, "warmup_steps": 5_000},
+            "optimiser": {"learning_rate": 2.5e-4, "epsilon": 0.01 / 32},
+            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 1_000},
+            "evaluation": {"episodes": 20, "num_envs": 10},
+        },
+    ),
+    "classic": Profile(
+        about="vectors and discrete states, such as CartPole's",
+        settings={
+            "steps": 40_000,
+            "iteration_steps": 2_000,
+            "log_every_steps": 500,
+            "head": {"hidden": 128},
+            "epsilon": {"end": 0.01, "decay_steps": 5_000},
+            "replay": {"capacity_steps": 50_000, "warmup_steps": 1_000},
+            "optimiser": {"learning_rate": 5e-4, "epsilon": 0.01 / 64},
+            "update": {"batch_size": 64, "every_steps": 2, "sync_every_steps": 500},
+            "evaluation": {"episodes": 20, "num_envs": 10},
+        },
+    ),
+}
+
+
+def default_profile(spec: ObservationSpec) -> str:
+    """Name of the profile that suits the observations."""
+    return {"mlp": "classic", "small": "minatar"}.get(default_torso(spec), "atari")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings in full, and the environment they were chosen for."""
+
+    config: Config
+    envs: EnvFactory
+
+
+def resolve(
+    preset: str,
+    *layers: Mapping[str, Any],
+    profile: str | None = None,
+    source: EnvSource | None = None,
+) -> Resolved:
+    """Settle every setting: preset, then profile, then the given layers of plain values, each over the ones before.
+
+    The environment comes from `source`, or else by its id, which chooses the profile unless that is named.
+    """
+    _check_names(preset, profile)
+    given: dict[str, Any] = {}
+    for layer in layers:
+        given = _over(given, layer)
+    envs = EnvFactory(override(EnvConfig(), given.get("env", {}), KINDS, "env"), source)
+    profile = profile or default_profile(envs.observation_spec)
+    plain = _over({"env": {"id": envs.name}}, given)
+    return Resolved(settle(preset, profile, plain, envs.observation_spec), envs)
+
+
+def _over(under: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested settings; merged before they are checked, so that only the outcome must be valid."""
+    merged = dict(under)
+    for name, value in upper.items():
+        below = merged.get(name)
+        merged[name] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
+    """Settle settings for observations whose environment is not at hand."""
+    _check_names(preset, profile)
+    row = PRESETS[preset]
+    config = Config(
+        preset=preset,
+        profile=profile,
+        torso=TORSOS[default_torso(spec)](),
+        head=row.head,
+        explorer=row.explorer,
+        n_step=row.n_step,
+        double_q=row.double_q,
+    )
+    return override(config, _over(PROFILES[profile].settings, settings), KINDS)
+
+
+def _check_names(preset: str, profile: str | None) -> None:
+    if preset not in PRESETS:
+        raise unknown_name("the preset", preset, PRESETS)
+    if profile is not None and profile not in PROFILES:
+        raise unknown_name("the profile", profile, PROFILES)

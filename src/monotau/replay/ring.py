@@ -1,0 +1,247 @@
+"""The replay ring: stores each frame once, one lane per environment, and folds n-step transitions when sampled."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64, Shaped
+from numpy.typing import DTypeLike
+
+from monotau.errors import ConfigError
+from monotau.replay.transitions import Batch, Steps
+
+# The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
+FIRST = 1
+TERMINATED = 2
+TRUNCATED = 4
+FINAL = 8
+
+# Nearly every slot of a ring in use is a valid start, so one round is the rule.
+REJECTION_ROUNDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig:
+    """Experience replay. A step is one agent decision: four emulator frames on Atari."""
+
+    capacity_steps: int = 100_000
+    """Oldest steps are overwritten beyond this. The last frame of a truncated episode takes the room of a step."""
+    warmup_steps: int = 1_000
+    """No learning before this many steps are stored."""
+    reward_clip: float = 0.0
+    """Rewards are stored clipped to [-reward_clip, reward_clip]; 0 stores them as they are."""
+
+    def __post_init__(self) -> None:
+        if self.capacity_steps < 1:
+            raise ConfigError(
+                f"replay.capacity_steps is {self.capacity_steps}, but must be at least 1; "
+                "a replay without room has nothing to learn from."
+            )
+        if not 1 <= self.warmup_steps <= self.capacity_steps:
+            raise ConfigError(
+                f"replay.warmup_steps is {self.warmup_steps}, but must be between 1 and "
+                f"replay.capacity_steps ({self.capacity_steps}); otherwise learning never starts."
+            )
+        if not 0 <= self.reward_clip < math.inf:
+            raise ConfigError(
+                f"replay.reward_clip is {self.reward_clip}, but must be a finite number, 0 or more; "
+                "rewards are clipped to [-reward_clip, reward_clip], and 0 stores them as they are."
+            )
+
+
+@final
+class Ring:
+    """Uniform replay over the last `capacity_steps` steps, shared out evenly over the lanes.
+
+    A slot holds one frame and what was done there. A truncated episode has one slot more, flagged FINAL: the frame
+    that its last transitions bootstrap from. A terminated one needs none, since its discount is 0.
+
+    An index names a slot: lane * slots per lane + position. Lanes take up FINAL slots at different times, so each has
+    its own write head, kept as a running total that says both where to write and what is still stored.
+    """
+
+    def __init__(
+        self,
+        config: ReplayConfig,
+        *,
+        lanes: int,
+        frame_shape: tuple[int, ...],
+        frame_dtype: DTypeLike,
+        stack: int,
+        n_step: int,
+        gamma: float,
+    ) -> None:
+        lane_slots = config.capacity_steps // lanes
+        # With this many slots stored, two neighbours have both their stack and their window, and one of them is a step.
+        self._enough_slots = stack + n_step + 1
+        if lane_slots < self._enough_slots:
+            raise ConfigError(
+                f"replay.capacity_steps is {config.capacity_steps}, but must be at least {lanes * self._enough_slots} "
+                f"for {lanes} lanes, a stack of {stack} and n_step {n_step}; "
+                "with less, a transition is overwritten before it is complete."
+            )
+        self._config = config
+        self._lanes = lanes
+        self._lane_slots = lane_slots
+        self._stack = stack
+        self._n_step = n_step
+        self._step_shape = (lanes, *frame_shape)
+
+        # Zeros cost no memory before they are written to. A slot never written holds no step either: FINAL says so.
+        self._frames = np.zeros((lanes * lane_slots, *frame_shape), frame_dtype)
+        self._actions = np.zeros(lanes * lane_slots, np.int32)
+        self._rewards = np.zeros(lanes * lane_slots, np.float32)
+        self._flags = np.full(lanes * lane_slots, FINAL, np.uint8)
+
+        self._written = np.zeros(lanes, np.int64)
+        self._open = np.zeros(lanes, np.bool_)  # the lane's last step may still be followed by another of its episode
+        self._stored_steps = 0
+
+        self._lane_starts = np.arange(lanes) * lane_slots
+        self._ahead = np.arange(n_step)
+        self._back = np.arange(1 - stack, 1)
+        self._powers = gamma ** np.arange(n_step + 1)
+
+    def __len__(self) -> int:
+        return self._stored_steps
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are; every index is below it."""
+        return self._lanes * self._lane_slots
+
+    @property
+    def ready(self) -> bool:
+        """Whether the warm-up is over and `sample` has something to return."""
+        if self._stored_steps >= self._config.warmup_steps:
+            return bool(self._written.max() >= self._enough_slots)
+        # FINAL slots take room, so a full ring may hold fewer steps than the warm-up asks for, and always will.
+        return bool(self._written.min() >= self._lane_slots)
+
+    def add(self, steps: Steps) -> None:
+        """Store one step of every lane."""
+        self._check(steps.frames)
+        if np.count_nonzero(steps.first & self._open):
+            raise ValueError(
+                f"Lanes {np.flatnonzero(steps.first & self._open).tolist()} start an episode before the last one "
+                "terminated or was truncated; call cut first, or transitions would run from one episode into the next."
+            )
+        rewards = steps.rewards
+        if self._config.reward_clip:
+            rewards = rewards.clip(-self._config.reward_clip, self._config.reward_clip)
+        flags = FIRST * steps.first + TERMINATED * steps.terminated + TRUNCATED * steps.truncated
+
+        slots = self._claim(slice(None))
+        self._frames[slots] = steps.frames
+        self._actions[slots] = steps.actions
+        self._rewards[slots] = rewards
+        self._flags[slots] = flags
+        self._open = flags < TERMINATED
+        self._stored_steps += self._lanes
+        if np.count_nonzero(steps.truncated):
+            self._close(np.flatnonzero(steps.truncated & ~steps.terminated), steps.final_frames)
+
+    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> None:
+        """Truncate the episodes in flight, where `frames` are the newest; the next step of every lane is a first."""
+        self._check(frames)
+        lanes = np.flatnonzero(self._open)
+        self._flags[self._lane_starts[lanes] + (self._written[lanes] - 1) % self._lane_slots] |= TRUNCATED
+        self._close(lanes, frames)
+        self._open[:] = False
+
+    def sample(self, size: int, rng: np.random.Generator) -> Batch:
+        """Return `size` transitions, uniform over the valid starts, with replacement."""
+        return self.gather(self.draw(size, rng))
+
+    def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
+        """Return the indices of `size` valid starts, uniform, with replacement."""
+        reach = min(max(int(self._written.max()), 1), self._lane_slots)  # no lane has written beyond this position
+        drawn = np.empty(0, np.int64)
+        for _ in range(REJECTION_ROUNDS):
+            lanes, positions = np.divmod(rng.integers(self._lanes * reach, size=size + size // 8 + 8), reach)
+            candidates = lanes * self._lane_slots + positions
+            drawn = np.concatenate((drawn, candidates[self.valid(candidates)]))
+            if len(drawn) >= size:
+                return drawn[:size]
+        # Valid starts are this rare only where little is stored, so looking at all of it is cheap.
+        stored = (self._lane_starts[:, None] + np.arange(reach)).ravel()
+        starts = stored[self.valid(stored)]
+        if not len(starts):
+            raise RuntimeError(
+                f"The replay holds {len(self)} steps, but none with its {self._n_step} steps and the frame after them; "
+                "add steps until `ready` before sampling."
+            )
+        return rng.choice(starts, size)
+
+    def valid(self, index: Int64[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
+        """Say which slots are steps whose whole transition is stored: its n steps, or their end, and its stack."""
+        lanes, positions = np.divmod(index, self._lane_slots)
+        newer = (self._written[lanes] - 1 - positions) % self._lane_slots  # slots of the lane written after this one
+        older = self._lane_slots - 1 - newer  # and before it; in a lane not yet full, a first frame bounds the stack
+        ahead = self._flags[self._shift(index[:, None], self._ahead)]  # B n
+        back = self._flags[self._shift(index[:, None], self._back)]  # B S
+        # Slots beyond the write head belong to another time, so their flags do not count.
+        ends = (ahead & (TERMINATED | TRUNCATED) != 0) & (self._ahead <= newer[:, None])
+        starts = (back & FIRST != 0) & (-self._back <= older[:, None])
+        folds = (newer >= self._n_step) | ends.any(axis=1)
+        stacks = (older >= self._stack - 1) | starts.any(axis=1)
+        valid: np.ndarray = (self._flags[index] < FINAL) & folds & stacks
+        return valid
+
+    def gather(self, index: Int64[np.ndarray, "B"]) -> Batch:
+        """Return the transitions that start at `index`, which must be valid."""
+        window = self._shift(index[:, None], self._ahead)  # B n
+        flags = self._flags[window]
+        over = np.logical_or.accumulate(flags & (TERMINATED | TRUNCATED) != 0, axis=1)
+        lengths = self._n_step - np.count_nonzero(over[:, :-1], axis=1)  # steps up to the end of the episode, or n
+        rewards = np.where(self._ahead < lengths[:, None], self._rewards[window], 0.0) * self._powers[:-1]
+        terminated = flags[np.arange(len(index)), lengths - 1] & TERMINATED != 0
+        discounts = np.where(terminated, 0.0, self._powers[lengths])
+        # The frame after a termination is not stored and would not count: the start's own frames stand in for it.
+        next_index = self._shift(index, np.where(terminated, 0, lengths))
+        stacks = torch.from_numpy(self._stacked(np.concatenate((index, next_index))))
+        return Batch(
+            observations=stacks[: len(index)],
+            actions=torch.from_numpy(self._actions[index].astype(np.int64)),
+            rewards=torch.from_numpy(rewards.sum(axis=1).astype(np.float32)),
+            discounts=torch.from_numpy(discounts.astype(np.float32)),
+            next_observations=stacks[len(index) :],
+            weights=torch.ones(len(index)),
+            index=index,
+        )
+
+    def _check(self, frames: np.ndarray) -> None:
+        # Assignment would cast and broadcast without a word.
+        if frames.shape != self._step_shape or frames.dtype != self._frames.dtype:
+            raise ValueError(
+                f"The frames are {frames.dtype} of shape {frames.shape}, but must be {self._frames.dtype} of shape "
+                f"{self._step_shape}, one frame a lane, as the ring was made for; others would be stored wrongly."
+            )
+
+    def _stacked(self, index: Int64[np.ndarray, "B"]) -> Shaped[np.ndarray, "B S *frame"]:
+        slots = self._shift(index[:, None], self._back)  # B S
+        first = self._flags[slots] & FIRST != 0
+        frames: np.ndarray = self._frames[slots]
+        # A frame is from before the episode when a later one of its stack is the first.
+        before = np.logical_or.accumulate(first[:, :0:-1], axis=1)[:, ::-1]
+        frames[:, :-1][before] = 0
+        return frames
+
+    def _shift(self, index: np.ndarray, by: np.ndarray) -> np.ndarray:
+        positions = index % self._lane_slots
+        shifted: np.ndarray = index - positions + (positions + by) % self._lane_slots
+        return shifted
+
+    def _claim(self, lanes: slice | np.ndarray) -> np.ndarray:
+        """Move the write heads of `lanes` on by one slot, and return the slots to write to."""
+        slots: np.ndarray = self._lane_starts[lanes] + self._written[lanes] % self._lane_slots
+        self._written[lanes] += 1
+        self._stored_steps -= int(np.count_nonzero(self._flags[slots] < FINAL))
+        return slots
+
+    def _close(self, lanes: np.ndarray, frames: np.ndarray) -> None:
+        slots = self._claim(lanes)
+        self._frames[slots] = frames[lanes]
+        self._flags[slots] = FINAL

@@ -1,0 +1,133 @@
+"""Environments and a policy make steps: used by training and by evaluation alike."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from jaxtyping import Bool, Float, Int, Shaped
+
+from monotau.envs import EnvFactory
+from monotau.errors import EnvironmentFault
+from monotau.explorers import Explorer
+from monotau.networks import Network, Role
+from monotau.replay import Steps
+
+
+class Policy:
+    """Chooses actions: at random with probability epsilon, else by the explorer's scores or the mean return."""
+
+    def __init__(self, network: Network, actions: int, explorer: Explorer | None = None) -> None:
+        self.network, self.actions, self.explorer = network, actions, explorer
+        self.device = next(network.parameters()).device
+
+    @torch.no_grad()
+    def act(
+        self,
+        observations: Shaped[np.ndarray, "E S *frame"],
+        epsilon: float,
+        rng: np.random.Generator,
+        generator: torch.Generator | None,
+    ) -> Int[np.ndarray, " E"]:
+        """Choose one action for each environment; networks are run only for those that are not random."""
+        count = len(observations)
+        actions = rng.integers(self.actions, size=count)
+        greedy = rng.random(count) >= epsilon
+        if greedy.all():
+            return self.best(observations, generator)
+        if greedy.any():
+            actions[greedy] = self.best(observations[greedy], generator)
+        return actions
+
+    @torch.no_grad()
+    def best(
+        self, observations: Shaped[np.ndarray, "E S *frame"], generator: torch.Generator | None
+    ) -> Int[np.ndarray, " E"]:
+        """Return the action with the highest score in each observation."""
+        batch = torch.from_numpy(observations).to(self.device)
+        fractions = self.network.head.fractions(Role.ACT, len(batch), generator)
+        prediction = self.network.look(batch, fractions)
+        scores = self.explorer.scores(batch, prediction, generator) if self.explorer else prediction.mean()
+        return scores.argmax(dim=1).cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One step of every environment."""
+
+    steps: Steps
+    returns: list[tuple[int, float, int]]
+    """Environment, undiscounted return on raw rewards, and length of each episode that ended in this step."""
+
+
+class Rollout:
+    """Steps a vector of environments, stacks their frames and keeps their returns."""
+
+    def __init__(self, factory: EnvFactory, num_envs: int, stack: int, seed: int, first_step: int = 0) -> None:
+        self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step
+        self.envs: VectorEnv = factory.make_vector(num_envs)
+        # Gymnasium seeds environment i with seed + i, as 32 bits in some environments.
+        raw, _ = self.envs.reset(seed=seed % 2**31)
+        frames = self._frames(raw)
+        self.observations = np.zeros((num_envs, stack, *self.spec.shape), dtype=self.spec.dtype)
+        self.observations[:, -1] = frames
+        self.first = np.ones(num_envs, dtype=bool)
+        self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+
+    def step(self, actions: Int[np.ndarray, " E"]) -> Outcome:
+        """Take one step in every environment; whatever is not a number stops here."""
+        before = self.observations[:, -1].copy()
+        raw, rewards, terminated, truncated, info = self.envs.step(actions + self.factory.action_start)
+        self.step_count += len(actions)
+        self._check_rewards(rewards)
+        frames = self._frames(raw)
+        ended = terminated | truncated
+        final = frames
+        if ended.any():
+            final = frames.copy()
+            for lane in np.flatnonzero(ended):
+                final[lane] = self._frames(np.asarray(info["final_obs"][lane])[None])[0]
+        steps = Steps(before, self.first, actions, np.asarray(rewards, np.float64), terminated, truncated, final)
+        return Outcome(steps, self._advance(frames, ended, rewards))
+
+    def _advance(
+        self, frames: Shaped[np.ndarray, "E *frame"], ended: Bool[np.ndarray, " E"], rewards: Float[np.ndarray, " E"]
+    ) -> list[tuple[int, float, int]]:
+        """Move on to the next observations and return the episodes that ended."""
+        self.returns += rewards
+        self.lengths += 1
+        if self.observations.shape[1] > 1:
+            self.observations = np.roll(self.observations, -1, axis=1)
+        finished: list[tuple[int, float, int]] = []
+        if ended.any():
+            self.observations[ended] = 0
+            finished = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(ended)]
+            self.returns[ended], self.lengths[ended] = 0, 0
+        self.observations[:, -1] = frames
+        self.first = ended
+        return finished
+
+    def _frames(self, raw: np.ndarray) -> np.ndarray:
+        try:
+            return self.spec.frame(np.asarray(raw))
+        except EnvironmentFault as fault:
+            raise EnvironmentFault(f"{self.factory.name}, step {self.step_count}: {fault}") from None
+
+    def _check_rewards(self, rewards: np.ndarray) -> None:
+        bad = np.flatnonzero(~np.isfinite(rewards))
+        if bad.size:
+            raise EnvironmentFault(
+                f"{self.factory.name}, step {self.step_count}: the environment returned the reward {rewards[bad[0]]}; "
+                "learning from it would spread to every weight."
+            )
+
+    def cut_beyond(self, most_steps: int) -> list[tuple[int, float, int]]:
+        """Count episodes that have grown to `most_steps` as finished, with what they have; they go on as new ones."""
+        long = np.flatnonzero(self.lengths >= most_steps)
+        cut = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in long]
+        self.returns[long], self.lengths[long] = 0, 0
+        return cut
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()

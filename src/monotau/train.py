@@ -1,0 +1,201 @@
+"""Training, readable top to bottom: iterations of acting, storing and learning, with an evaluation after each."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from monotau.configs import Config
+from monotau.envs import ObservationSpec
+from monotau.errors import ConfigError
+from monotau.evaluate import Evaluation, evaluate, fine_crossing
+from monotau.learner import Learner
+from monotau.log import Log
+from monotau.networks.factory import NetworkFactory
+from monotau.presets import Resolved
+from monotau.progress import Display
+from monotau.replay import Ring
+from monotau.rollout import Policy, Rollout
+from monotau.streams import numpy_stream, stream_seed, torch_stream
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device of that name; `auto` is a GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu.")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Run a block with so many CPU threads, 0 for every core."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Brain:
+    """The networks of an agent and how they choose: all that is needed to act, none of what is needed to train."""
+
+    def __init__(self, config: Config, spec: ObservationSpec, actions: int) -> None:
+        factory = NetworkFactory(
+            spec,
+            config.env.frame_stack,
+            actions,
+            config.torso,
+            config.head,
+            config.precision,
+            config.optimiser,
+            config.seed,
+            pick_device(config.device),
+        )
+        self.device = factory.device
+        self.learner = Learner(factory, double_q=config.double_q)
+        self.explorer = config.explorer.build(factory, self.learner.target)
+        self.curious = Policy(self.learner.online, actions, self.explorer)
+        self.greedy = Policy(self.learner.online, actions)
+
+
+class Training:
+    """A run: a brain, a replay and how far they have come. The unit of progress is the iteration."""
+
+    def __init__(self, resolved: Resolved, brain: Brain, log: Log, display: Display) -> None:
+        self.config, self.envs, self.brain, self.log, self.display = resolved.config, resolved.envs, brain, log, display
+        config, spec = self.config, self.envs.observation_spec
+        self.replay = Ring(
+            config.replay,
+            lanes=config.env.num_envs,
+            frame_shape=spec.shape,
+            frame_dtype=spec.dtype,
+            stack=config.env.frame_stack,
+            n_step=config.n_step,
+            gamma=config.gamma,
+        )
+        self.step, self.iteration, self.updates = 0, 0, 0
+
+    def run(self, total_steps: int, *, evaluated: bool) -> Evaluation | None:
+        """Train until `total_steps` are done, with an evaluation after each iteration; returns the last one."""
+        last: Evaluation | None = None
+        with torch_threads(self.config.threads), self.display.bar(total_steps, self.step):
+            while self.step < total_steps:
+                self.iterate(min(self.config.iteration_steps, total_steps - self.step))
+                if evaluated:
+                    last = self.evaluate()
+        return last
+
+    def iterate(self, steps: int) -> None:
+        """Act, store and learn for so many steps, from fresh environments to the cut of the episodes in flight."""
+        config, learner, explorer = self.config, self.brain.learner, self.brain.explorer
+        explore = numpy_stream(config.seed, "explore", self.iteration)
+        explore_fractions = torch_stream(config.seed, "explore", self.iteration)
+        drawing = numpy_stream(config.seed, "replay", self.iteration)
+        learning = torch_stream(config.seed, "learn", self.iteration)
+        seed = stream_seed(config.seed, "environments", self.iteration)
+        rollout = Rollout(self.envs, config.env.num_envs, config.env.frame_stack, seed, self.step)
+        window = _Window(self.step, self.updates)
+        try:
+            for _ in range(steps // config.env.num_envs):
+                epsilon = config.epsilon.at(self.step - config.replay.warmup_steps)
+                actions = self.brain.curious.act(rollout.observations, epsilon, explore, explore_fractions)
+                outcome = rollout.step(actions)
+                self.replay.add(outcome.steps)
+                window.returns += [episode_return for _, episode_return, _ in outcome.returns]
+                before, self.step = self.step, self.step + config.env.num_envs
+                if self.replay.ready:
+                    for _ in range(passed(before, self.step, config.update.every_steps)):
+                        batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
+                        update = learner.update(batch, learning, with_current=explorer.wants_target)
+                        explorer.learn(batch, update.current, learning)
+                        window.losses.append(update.losses.mean())
+                        self.updates += 1
+                    if passed(before, self.step, config.update.sync_every_steps):
+                        learner.sync()
+                if passed(before, self.step, config.log_every_steps):
+                    self._log(window, epsilon, drawing, learning)
+                    window = _Window(self.step, self.updates)
+            self.replay.cut(rollout.observations[:, -1])
+        finally:
+            rollout.close()
+        self.iteration += 1
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate the greedy policy and log it."""
+        config, start = self.config, time.perf_counter()
+        rng = numpy_stream(config.seed, "evaluation", self.iteration)
+        fractions = torch_stream(config.seed, "evaluation", self.iteration)
+        self.display.advance(self.step, stage="evaluating")
+        evaluation = evaluate(
+            self.envs,
+            lambda observations: self.brain.greedy.act(observations, config.evaluation.epsilon, rng, fractions),
+            config.evaluation,
+            stack=config.env.frame_stack,
+            seed=stream_seed(config.seed, "evaluation environments", self.iteration),
+        )
+        crossing = fine_crossing(self.brain.learner.online, evaluation.states)
+        line = evaluation.line() | {"policy": "greedy", "crossing": crossing}
+        self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
+        self.display.advance(self.step)
+        self.display.say(
+            f"step {self.step:>9,d}  evaluation: return {line['return_mean']:8.2f} ± {line['return_std']:.2f} "
+            f"over {line['episodes']} episodes"
+        )
+        return evaluation
+
+    def evaluate_random(self) -> Evaluation:
+        """Evaluate uniformly random actions, for comparison; logged at step 0."""
+        config, start = self.config, time.perf_counter()
+        rng = numpy_stream(config.seed, "random policy")
+        evaluation = evaluate(
+            self.envs,
+            lambda observations: rng.integers(self.envs.num_actions, size=len(observations)),
+            config.evaluation,
+            stack=config.env.frame_stack,
+            seed=stream_seed(config.seed, "evaluation environments"),
+        )
+        line = evaluation.line() | {"policy": "random", "crossing": None}
+        self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
+        return evaluation
+
+    def _log(self, window: "_Window", epsilon: float, drawing: np.random.Generator, learning: torch.Generator) -> None:
+        """Write a line of kind train, and show it."""
+        seconds = time.perf_counter() - window.start
+        numbers: dict[str, float | int | None] = {
+            "iteration": self.iteration,
+            "updates": self.updates,
+            "epsilon": epsilon,
+            "episodes": len(window.returns),
+            "return_mean": float(np.mean(window.returns)) if window.returns else None,
+            "loss": torch.stack(window.losses).mean().item() if window.losses else None,
+            "bonus_mean": None,
+            "crossing": None,
+            "dead_increments": None,
+        }
+        numbers |= self.brain.explorer.metrics()
+        if window.losses:
+            batch = self.replay.sample(self.config.update.batch_size, drawing).to(self.brain.device)
+            numbers |= self.brain.learner.diagnose(batch, learning)
+        numbers["updates_per_second"] = (self.updates - window.updates) / seconds
+        numbers["steps_per_second"] = (self.step - window.step) / seconds
+        self.log.write("train", self.step, numbers)
+        shown = {"return": numbers["return_mean"], "bonus": numbers["bonus_mean"], "loss": numbers["loss"]}
+        self.display.advance(self.step, shown)
+
+
+class _Window:
+    """What happened since the last line of kind train."""
+
+    def __init__(self, step: int, updates: int) -> None:
+        self.step, self.updates, self.start = step, updates, time.perf_counter()
+        self.returns: list[float] = []
+        self.losses: list[torch.Tensor] = []
+
+
+def passed(before: int, after: int, period: int) -> int:
+    """How many multiples of `period` lie in (before, after]."""
+    return after // period - before // period
