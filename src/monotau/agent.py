@@ -51,6 +51,14 @@ class Agent:
         self._start(resolved.config, resolved.envs, by_id, resolved.envs.observation_spec, resolved.envs.num_actions)
         self.verbose = verbose
 
+    @classmethod
+    def of(cls, resolved: Resolved) -> "Agent":
+        """Make an agent from settled settings and an environment given by id."""
+        agent = cls.__new__(cls)
+        envs = resolved.envs
+        agent._start(resolved.config, envs, True, envs.observation_spec, envs.num_actions)
+        return agent
+
     def _start(self, config: Config, envs: EnvFactory | None, by_id: bool, spec: ObservationSpec, actions: int) -> None:
         self.config, self.envs, self.by_id, self.spec, self.actions = config, envs, by_id, spec, actions
         self.action_start = envs.action_start if envs else 0

@@ -1,7 +1,9 @@
 """Every setting of a run in one frozen object; the settings of a part stand beside the part."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from monotau.envs import EnvConfig
 from monotau.errors import ConfigError
@@ -59,8 +61,8 @@ class EvaluationConfig:
 class Config:
     """A run. A step is one decision of the agent: four emulator frames on Atari."""
 
-    preset: str
-    profile: str
+    preset: Annotated[str, tyro.conf.Fixed]
+    profile: Annotated[str, tyro.conf.Fixed]
     env: EnvConfig = field(default_factory=EnvConfig)
     steps: int = 50_000
     """Agent steps to train for."""

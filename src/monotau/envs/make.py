@@ -4,10 +4,11 @@ import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, SupportsFloat, final
+from typing import Annotated, Any, SupportsFloat, final
 
 import gymnasium as gym
 import numpy as np
+import tyro
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -23,7 +24,7 @@ EnvSource = Callable[[], gym.Env] | gym.Env
 class EnvConfig:
     """The environment. A step is one action in one environment."""
 
-    id: str = "CartPole-v1"
+    id: Annotated[str, tyro.conf.Fixed] = "CartPole-v1"  # the command line has --env for it
     """Gymnasium id; 'package.module:Env-v0' imports the module that registers it first."""
     num_envs: int = 1
     """Environments that are stepped together."""

@@ -1,0 +1,6 @@
+"""`python -m monotau` is `monotau`."""
+
+from monotau.cli import main
+
+if __name__ == "__main__":
+    main()

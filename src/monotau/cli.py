@@ -1,0 +1,192 @@
+"""The command line: train, evaluate and list."""
+
+import contextlib
+import difflib
+import io
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from monotau.agent import Agent
+from monotau.configs import Config
+from monotau.envs import list_envs
+from monotau.errors import ConfigError, EnvironmentFault
+from monotau.explorers import EXPLORERS
+from monotau.networks import HEADS, TORSOS
+from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve
+from monotau.run import default_directory, train_into
+from monotau.settings import read_settings
+
+USAGE = """\
+monotau: distributional reinforcement learning with quantile functions that cannot cross
+
+  monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train, and draw what was learned
+  monotau evaluate DIR [--episodes N]                                    play with what was learned
+  monotau list {presets,profiles,heads,explorers,torsos,envs}            see what there is
+
+`monotau train` alone trains the paper's method on CartPole. Each command explains itself with --help.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Train:
+    """Train an agent into a run directory. A finished run is only reported."""
+
+    preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")] = DEFAULT_PRESET
+    """Algorithm; `monotau list presets` shows them."""
+    env: Annotated[str, tyro.conf.arg(metavar="ID")] = "CartPole-v1"
+    """Gymnasium id of the environment, 'package.module:Env-v0' for your own; `monotau list envs` shows some."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Run directory; by default runs/PRESET_ENV_seedS."""
+    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """YAML or JSON file of settings, such as a run's config.json; flags override it."""
+    profile: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Settings for a kind of environment; by default chosen from the environment."""
+    head: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Another head than the preset's, with its own --head.* settings."""
+    explorer: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Another explorer than the preset's, with its own --explorer.* settings."""
+    torso: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Another torso than the one that suits the observations, with its own --torso.* settings."""
+    show: bool = False
+    """Print the settings in full, as a file for --config, and stop."""
+    settings: Annotated[Config, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Evaluate:
+    """Play whole episodes with an agent that was trained or saved in a directory, and print the returns as JSON."""
+
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """A run directory, or one that Agent.save wrote."""
+    episodes: int = 20
+    """Episodes to play."""
+
+
+Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "envs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _List:
+    """Show what can be named on the command line."""
+
+    what: Annotated[Listed, tyro.conf.Positional]
+    """The table to show."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; what a user can mend is one line on standard error and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands = {"train": _train, "evaluate": _evaluate, "list": _list}
+    console = Console()
+    if not words or words[0] in ("-h", "--help"):
+        console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
+        return
+    try:
+        if words[0] not in commands:
+            raise ConfigError(f"the command {words[0]!r} is unknown. Allowed: {', '.join(commands)}.")
+        commands[words[0]](words[1:], console)
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except EnvironmentFault as fault:
+        _fail(str(fault), 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+def _fail(message: str, code: int) -> None:
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    raise SystemExit(code)
+
+
+def _train(words: list[str], console: Console) -> None:
+    named = _named_first(words)
+    file = read_settings(Path(named["config"])) if "config" in named else {}
+    held = {name: file.pop(name, None) for name in ("preset", "profile")}
+    preset, profile = named.get("preset") or held["preset"] or DEFAULT_PRESET, named.get("profile") or held["profile"]
+    parts: dict[str, Any] = {name: {"kind": named[name]} for name in ("head", "explorer", "torso") if name in named}
+    if "env" in named:
+        parts["env"] = {"id": named["env"]}
+    resolved = resolve(preset, file, parts, profile=profile)
+    default = _Train(preset=preset, env=resolved.config.env.id, settings=resolved.config)
+    given = _parse(_Train, words, "monotau train", default)
+    if given.preset != preset:
+        raise ConfigError(f"the preset {given.preset!r} must come first: monotau train {given.preset} ...")
+    plain = given.settings.to_plain()
+    resolved = resolve(plain.pop("preset"), plain, profile=plain.pop("profile"))
+    if given.show:
+        console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
+    else:
+        train_into(given.out or default_directory(resolved.config), resolved, console)
+
+
+def _named_first(words: list[str]) -> dict[str, str]:
+    """Return the words that decide the defaults of all other settings, and so are read before them."""
+    named = {"preset": words[0]} if words and not words[0].startswith("-") else {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name in ("env", "config", "profile", "head", "explorer", "torso"):
+            named[name] = value if equals else following
+    return named
+
+
+def _parse(what: type, words: list[str], program: str, default: Any = None) -> Any:
+    """Parse with tyro; its error box becomes one line."""
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(what, args=words, prog=program, default=default, config=(tyro.conf.SuppressFixed,))
+    except SystemExit as stop:
+        if stop.code != 2:
+            raise
+    inside = box.getvalue().partition("\n")[2]  # the first line is the box's title
+    text = " ".join(re.sub(r"[─│╭╮╰╯]+", " ", inside).split()).partition(" For full helptext")[0]
+    if match := re.search(r"Unrecognized options: ([^ ,]+)", text):
+        known = _flags(default.settings.to_plain()) if isinstance(default, _Train) else []
+        near = difflib.get_close_matches(match[1], known, n=2)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
+    if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\S+)", text):
+        raise ConfigError(f"{match[1]} takes {match[3]}, but: {match[2]}. See {program} --help.")
+    raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))
+
+
+def _flags(plain: dict[str, Any], path: str = "--") -> list[str]:
+    """Return the flags of nested settings."""
+    flags = [path + name.replace("_", "-") for name in plain if name != "kind"]
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            flags += _flags(value, f"{path}{name}.")
+    return flags
+
+
+def _evaluate(words: list[str], console: Console) -> None:
+    given = _parse(_Evaluate, words, "monotau evaluate")
+    inner = given.directory / "agent"
+    agent = Agent.load(inner if inner.is_dir() else given.directory)
+    if given.episodes < 1:
+        raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
+    console.print(json.dumps(agent.evaluate(given.episodes).line(), indent=2), highlight=False)
+
+
+def _list(words: list[str], console: Console) -> None:
+    given = _parse(_List, words, "monotau list")
+    tables: dict[str, list[tuple[str, str]]] = {
+        "presets": [(name, row.about) for name, row in PRESETS.items()],
+        "profiles": [(name, row.about) for name, row in PROFILES.items()],
+        "envs": list_envs(),
+    }
+    for name, table in (("heads", HEADS), ("explorers", EXPLORERS), ("torsos", TORSOS)):
+        tables[name] = [(entry, (part.__doc__ or "").splitlines()[0]) for entry, part in table.items()]
+    rows = tables[given.what]
+    width = max(len(name) for name, _ in rows)
+    for name, about in rows:
+        console.print(f"[bold]{name:{width}s}[/]  {escape(about)}", highlight=False, soft_wrap=True)
