@@ -1,0 +1,147 @@
+"""The probe worlds against their own truth, and all own worlds against Gymnasium's checker."""
+
+from collections import Counter
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from monotau.envs import Chain, Coin, Grid, Probe, TimeLimit, TwoSpreads, TwoStepCoin, register_own
+from monotau.envs.catalog import OWN
+from monotau.errors import ConfigError
+
+GAMMA = 0.9
+
+
+@pytest.mark.parametrize("env_id", OWN)
+def test_own_worlds_pass_gymnasiums_checker(env_id):
+    register_own()
+    check_env(gym.make(env_id, disable_env_checker=True).unwrapped)
+
+
+@pytest.mark.parametrize("world", [Coin(), TwoStepCoin(), TwoSpreads(), TimeLimit(), Chain(), Grid()], ids=str)
+def test_the_probabilities_of_each_truth_sum_to_one(world: Probe):
+    for outcomes in world.truth(GAMMA).values():
+        assert sum(probability for probability, _ in outcomes) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("world", [Coin(), TwoStepCoin(), TwoSpreads()], ids=str)
+@pytest.mark.parametrize("action", [0, 1])
+def test_tosses_come_as_often_as_the_truth_says(world: Probe, action: int):
+    trials = 4000
+    seen: Counter[float] = Counter()
+    world.reset(seed=action)
+    for _ in range(trials):
+        world.reset()
+        total, discount, terminated = 0.0, 1.0, False
+        while not terminated:
+            _, reward, terminated, truncated, _ = world.step(action)
+            assert not truncated
+            total += discount * reward
+            discount *= GAMMA
+        seen[round(total, 9)] += 1
+    truth = {round(outcome, 9): probability for probability, outcome in world.truth(GAMMA)[0, action]}
+    assert set(seen) == set(truth)
+    for outcome, probability in truth.items():
+        spread = (trials * probability * (1 - probability)) ** 0.5
+        assert abs(seen[outcome] - trials * probability) < 4 * spread
+
+
+def test_the_second_coin_knows_nothing_of_the_first():
+    assert TwoStepCoin().truth(GAMMA)[1, 0] == [(0.5, 1.0), (0.5, -1.0)]
+    assert sorted(outcome for _, outcome in TwoStepCoin().truth(GAMMA)[0, 1]) == pytest.approx([-1.9, -0.1, 0.1, 1.9])
+
+
+def test_two_spreads_have_one_mean():
+    truth = TwoSpreads().truth(GAMMA)
+    assert truth[0, 0] == [(0.5, 0.1), (0.5, -0.1)]
+    assert truth[0, 1] == [(0.5, 2.0), (0.5, -2.0)]
+
+
+def test_the_time_limit_truncates_and_never_terminates():
+    world = TimeLimit()
+    for _ in range(2):
+        world.reset()
+        steps = [world.step(0) for _ in range(10)]
+        assert [step[1] for step in steps] == [1.0] * 10
+        assert [step[2] for step in steps] == [False] * 10
+        assert [step[3] for step in steps] == [False] * 9 + [True]
+    assert world.truth(GAMMA) == {(0, 0): [(1.0, pytest.approx(10))], (0, 1): [(1.0, pytest.approx(10))]}
+
+
+def test_the_chain_pays_at_its_right_end_only():
+    world = Chain(length=4)
+    world.reset()
+    steps = [world.step(action) for action in (1, 0, 0, 1, 1, 1)]
+    assert [step[0] for step in steps] == [1, 0, 0, 1, 2, 3]
+    assert [step[1] for step in steps] == [0, 0, 0, 0, 0, 1]
+    assert [step[2] for step in steps] == [False] * 5 + [True]
+    assert not any(step[3] for step in steps)
+
+
+def test_the_truth_of_the_chain_by_hand():
+    assert Chain(length=4).truth(0.5) == {
+        (0, 1): [(1.0, 0.25)],  # R R R: the third step pays
+        (0, 0): [(1.0, 0.125)],  # L R R R
+        (1, 1): [(1.0, 0.5)],
+        (1, 0): [(1.0, 0.125)],
+        (2, 1): [(1.0, 1.0)],
+        (2, 0): [(1.0, 0.25)],
+    }
+
+
+def test_a_chain_walked_to_the_left_is_cut_at_last():
+    world = Chain(length=2)
+    world.reset()
+    steps = [world.step(0) for _ in range(16)]
+    assert [step[3] for step in steps] == [False] * 15 + [True]
+    assert not any(step[2] for step in steps)
+
+
+def test_a_chain_that_ends_on_its_last_step_is_not_truncated_as_well():
+    world = Chain(length=2)
+    world.reset()
+    for _ in range(15):
+        world.step(0)
+    assert world.step(1)[1:4] == (1.0, True, False)
+
+
+def test_walls_stop_a_move_in_the_grid():
+    world = Grid(size=3)
+    observation, info = world.reset()
+    assert info == {"state": 0}
+    up, right, down, left = range(4)
+    states = []
+    for action in (up, left, right, right, right, down, down, down, left, up):
+        observation, reward, terminated, _, info = world.step(action)
+        states.append(info["state"])
+        assert reward == 0
+        assert not terminated
+        np.testing.assert_array_equal(observation, np.eye(9, dtype=np.float32)[info["state"]])
+    assert states == [0, 0, 1, 2, 2, 5, 8, 8, 7, 4]
+
+
+def test_the_grid_is_truncated_at_its_horizon():
+    world = Grid(horizon=3)
+    assert world.observation_space.shape == (225,)
+    for _ in range(2):
+        world.reset()
+        assert [world.step(1)[3] for _ in range(3)] == [False, False, True]
+
+
+def test_the_grid_is_worth_nothing_everywhere():
+    truth = Grid(size=2).truth(GAMMA)
+    assert len(truth) == 16
+    assert all(outcomes == [(1.0, 0.0)] for outcomes in truth.values())
+
+
+def test_a_chain_without_a_way_is_refused():
+    with pytest.raises(ConfigError, match="Chain's length is 1, but must be at least 2"):
+        Chain(length=1)
+
+
+@pytest.mark.parametrize("settings", [{"size": 0}, {"horizon": 0}])
+def test_a_grid_without_cells_or_time_is_refused(settings):
+    with pytest.raises(ConfigError, match=r"Grid's size is \d+ and its horizon \d+, but both must be at least 1"):
+        Grid(**settings)

@@ -1,0 +1,78 @@
+"""Random actions on top of every explorer, and no network run for nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+from monotau.errors import ConfigError
+from monotau.explorers.dpe import Dpe
+from monotau.explorers.epsilon_greedy import EpsilonSchedule
+from monotau.learner import Learner
+from monotau.rollout import Policy
+from tests.worlds import small_factory
+
+
+def make_policies():
+    factory = small_factory()
+    learner = Learner(factory, double_q=True)
+    explorer = Dpe().build(factory, learner.target)
+    return learner, explorer, Policy(learner.online, 3, explorer), Policy(learner.online, 3)
+
+
+OBSERVATIONS = np.random.default_rng(0).standard_normal((6, 1, 5)).astype(np.float32)
+
+
+def test_random_steps_run_no_network(monkeypatch):
+    learner, _, curious, _ = make_policies()
+    monkeypatch.setattr(learner.online, "look", lambda *_: pytest.fail("the online network ran"))
+    actions = curious.act(OBSERVATIONS, 1.0, np.random.default_rng(0), torch.Generator())
+    assert set(actions.tolist()) <= {0, 1, 2}
+
+
+def test_only_rows_that_are_not_random_reach_the_networks(monkeypatch):
+    learner, _, curious, _ = make_policies()
+    rows, look = [], learner.online.look
+    monkeypatch.setattr(learner.online, "look", lambda o, f: (rows.append(len(o)), look(o, f))[1])
+    rng = np.random.default_rng(1)
+    total = 0
+    for _ in range(50):
+        curious.act(OBSERVATIONS, 0.5, rng, torch.Generator())
+        total += 6
+    assert abs(sum(rows) - total / 2) < 4 * np.sqrt(total / 4)
+
+
+def test_evaluation_runs_neither_target_nor_predictor(monkeypatch):
+    learner, explorer, _, greedy = make_policies()
+    monkeypatch.setattr(learner.target, "look", lambda *_: pytest.fail("the target network ran"))
+    monkeypatch.setattr(explorer.predictor, "look", lambda *_: pytest.fail("the predictor ran"))
+    actions = greedy.act(OBSERVATIONS, 0.0, np.random.default_rng(0), torch.Generator())
+    means = learner.online.look(torch.from_numpy(OBSERVATIONS), torch.empty(6, 0)).mean()
+    assert actions.tolist() == means.argmax(dim=1).tolist()
+
+
+def test_the_share_of_random_actions_is_epsilon():
+    _, _, _, greedy = make_policies()
+    best = greedy.best(OBSERVATIONS[:1], None)[0]
+    rng, trials, epsilon = np.random.default_rng(2), 3000, 0.3
+    others = sum(int(greedy.act(OBSERVATIONS[:1], epsilon, rng, None)[0] != best) for _ in range(trials))
+    expected = epsilon * 2 / 3  # a random action is the best one by chance in one of three cases
+    assert abs(others / trials - expected) < 4 * np.sqrt(expected * (1 - expected) / trials)
+
+
+def test_epsilon_falls_in_a_straight_line_after_the_warm_up():
+    schedule = EpsilonSchedule(start=1.0, end=0.2, decay_steps=100)
+    assert [schedule.at(step) for step in (-50, 0, 25, 50, 100, 900)] == pytest.approx([1, 1, 0.8, 0.6, 0.2, 0.2])
+    assert EpsilonSchedule(start=1.0, end=0.1, decay_steps=0).at(0) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"start": 1.5}, "epsilon.start is 1.5, but must be a probability"),
+        ({"end": -0.1}, "epsilon.end is -0.1"),
+        ({"decay_steps": -1}, "epsilon.decay_steps is -1, but must not be negative"),
+    ],
+)
+def test_schedules_that_cannot_work_are_refused(settings, match):
+    with pytest.raises(ConfigError, match=match):
+        EpsilonSchedule(**settings)

@@ -1,0 +1,182 @@
+"""DPE: what its bonus is, what it learns and what it leaves alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from monotau.errors import ConfigError
+from monotau.explorers.dpe import Dpe, DpeExplorer
+from monotau.explorers.epsilon_greedy import EpsilonGreedy
+from monotau.learner import Learner
+from monotau.networks import Role
+from tests.worlds import SMALL_IQN, SMALL_NDQFN, random_batch, small_factory
+
+HEADS = pytest.mark.parametrize("head", [SMALL_NDQFN, SMALL_IQN], ids=["ndqfn", "iqn"])
+
+
+def make(head=SMALL_NDQFN, **settings) -> tuple[Learner, DpeExplorer]:
+    factory = small_factory(head)
+    learner = Learner(factory, double_q=True)
+    return learner, Dpe(**settings).build(factory, learner.target)
+
+
+def weights(network) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in network.parameters()]
+
+
+@HEADS
+def test_the_bonus_is_the_distance_of_target_and_predictor_on_the_same_fractions(head):
+    learner, explorer = make(head)
+    observations = random_batch().observations
+    taus = (
+        torch.linspace(0.0005, 0.9995, 1000)
+        if head is SMALL_NDQFN
+        else explorer.predictor.head.fractions(Role.ACT, 1, None)[0]
+    )
+    gap = learner.target.quantiles(observations, taus) - explorer.predictor.quantiles(observations, taus)
+    torch.testing.assert_close(explorer.bonus(observations, None), gap.abs().mean(dim=-1), rtol=1e-3, atol=1e-4)
+
+
+@HEADS
+def test_the_value_based_error_is_the_gap_of_the_means_and_never_more_than_dpe(head):
+    observations = random_batch(50).observations
+    (learner, dpe), (_, vpe) = make(head), make(head, error="value")
+    fractions = learner.target.head.fractions(Role.ACT, 50, None)
+    means = learner.target.look(observations, fractions).mean() - vpe.predictor.look(observations, fractions).mean()
+    torch.testing.assert_close(vpe.bonus(observations, None), means.abs())
+    assert (vpe.bonus(observations, None) <= dpe.bonus(observations, None) + 1e-6).all()
+
+
+def test_the_predictor_has_an_initialisation_of_its_own():
+    learner, explorer = make()
+    same = [torch.equal(p, q) for p, q in zip(weights(explorer.predictor), weights(learner.target), strict=True)]
+    assert not any(same)
+
+
+@HEADS
+@pytest.mark.parametrize("target", ["shared", "frozen"])
+def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
+    learner, explorer = make(head, target=target)
+    batch, generator = random_batch(), torch.Generator().manual_seed(0)
+    others = (learner.online, learner.target, explorer.target)
+    before = [weights(network) for network in others]
+    first = explorer.bonus(batch.observations, None)[torch.arange(9), batch.actions].mean()
+    for _ in range(300):
+        fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
+        current = learner.target.look(batch.observations, fractions, batch.actions) if explorer.wants_target else None
+        explorer.learn(batch, current, generator)
+    assert explorer.bonus(batch.observations, None)[torch.arange(9), batch.actions].mean() < 0.3 * first
+    for network, old in zip(others, before, strict=True):
+        assert all(torch.equal(p, q) for p, q in zip(weights(network), old, strict=True))
+    assert explorer.wants_target == (target == "shared")
+
+
+def test_a_frozen_target_is_neither_the_target_network_nor_synced():
+    learner, explorer = make(target="frozen")
+    assert explorer.target is not learner.target
+    observations = random_batch().observations
+    before = explorer.bonus(observations, None)
+    learner.update(random_batch(), torch.Generator(), with_current=False)
+    learner.sync()
+    assert torch.equal(explorer.bonus(observations, None), before)
+
+
+def test_the_predictor_trains_on_its_fraction_of_the_batch():
+    batch = random_batch(9)
+    results = []
+    for fraction, rows in ((0.5, 9), (1.0, 5)):
+        learner, explorer = make(predictor_fraction=fraction)
+        part = type(batch)(**{name: value[:rows] for name, value in vars(batch).items()})
+        current = learner.target.look(part.observations, torch.empty(rows, 0), part.actions)
+        explorer.learn(part, current, torch.Generator().manual_seed(0))
+        results.append(weights(explorer.predictor))
+    assert all(torch.equal(p, q) for p, q in zip(*results, strict=True))  # half of 9 is the first 5
+
+
+def test_scores_are_the_mean_plus_c_times_the_bonus():
+    learner, explorer = make(c=2.5)
+    observations = random_batch().observations
+    view = learner.online.look(observations, torch.empty(9, 0))
+    expected = view.mean() + 2.5 * explorer.bonus(observations, None)
+    torch.testing.assert_close(explorer.scores(observations, view, None), expected)
+
+
+def test_a_weight_of_zero_runs_no_network(monkeypatch):
+    learner, explorer = make(c=0.0)
+    observations = random_batch().observations
+    view = learner.online.look(observations, torch.empty(9, 0))
+    monkeypatch.setattr(explorer, "bonus", lambda *_: pytest.fail("the bonus was computed"))
+    assert torch.equal(explorer.scores(observations, view, None), view.mean())
+
+
+def test_normalisation_divides_by_the_standard_deviation_of_all_bonuses_so_far():
+    learner, explorer = make(normalise=True)
+    seen = []
+    for seed in range(4):
+        observations = random_batch(3 + seed, seed=seed).observations
+        view = learner.online.look(observations, torch.empty(len(observations), 0))
+        bonus = explorer.bonus(observations, None)
+        seen += bonus.flatten().tolist()
+        scores = explorer.scores(observations, view, None)
+        torch.testing.assert_close(scores, view.mean() + bonus / float(np.std(seen)))
+
+
+def test_before_two_bonuses_differ_they_are_not_scaled():
+    _, explorer = make(normalise=True)
+    assert explorer.deviation == 1.0
+
+
+def test_metrics_are_means_since_the_last_call():
+    learner, explorer = make()
+    observations = random_batch().observations
+    view = learner.online.look(observations, torch.empty(9, 0))
+    explorer.scores(observations, view, None)
+    assert explorer.metrics() == {"bonus_mean": pytest.approx(explorer.bonus(observations, None).mean().item())}
+    assert explorer.metrics() == {}
+
+
+@pytest.mark.parametrize("target", ["shared", "frozen"])
+def test_the_state_carries_over_to_another_explorer(target):
+    learner, explorer = make(target=target, normalise=True)
+    batch = random_batch()
+    view = learner.online.look(batch.observations, torch.empty(9, 0))
+    explorer.scores(batch.observations, view, None)
+    current = learner.target.look(batch.observations, torch.empty(9, 0), batch.actions)
+    explorer.learn(batch, current, torch.Generator().manual_seed(0))
+    factory = small_factory()
+    other = Dpe(target=target, normalise=True).build(type(factory)(**(vars(factory) | {"seed": 9})), learner.target)
+    assert not torch.equal(other.bonus(batch.observations, None), explorer.bonus(batch.observations, None))
+    other.load_state(explorer.state())
+    assert torch.equal(other.bonus(batch.observations, None), explorer.bonus(batch.observations, None))
+    assert other.deviation == explorer.deviation
+
+
+def test_a_shared_target_must_be_handed_over():
+    _, explorer = make()
+    with pytest.raises(TypeError, match="learns from the target network's distributions, but got none"):
+        explorer.learn(random_batch(), None, torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"c": -1.0}, "explorer.c is -1.0, but must be a number that is not negative"),
+        ({"c": float("nan")}, "explorer.c is nan"),
+        ({"predictor_fraction": 0.0}, "explorer.predictor_fraction is 0.0, but must be above 0"),
+        ({"predictor_fraction": 1.5}, "explorer.predictor_fraction is 1.5"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, match):
+    with pytest.raises(ConfigError, match=match):
+        Dpe(**settings)
+
+
+def test_epsilon_greedy_scores_by_the_mean_and_has_no_bonus():
+    factory = small_factory()
+    learner = Learner(factory, double_q=True)
+    explorer = EpsilonGreedy().build(factory, learner.target)
+    observations = random_batch().observations
+    view = learner.online.look(observations, torch.empty(9, 0))
+    assert torch.equal(explorer.scores(observations, view, None), view.mean())
+    with pytest.raises(ConfigError, match="no exploration bonus: its explorer is epsilon-greedy"):
+        explorer.bonus(observations, None)

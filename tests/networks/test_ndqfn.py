@@ -1,0 +1,191 @@
+"""NDQFN's head against a twin that follows the paper's formulas one sample, one point and one action at a time."""
+
+import math
+
+import pytest
+import torch
+
+from monotau.errors import ConfigError
+from monotau.networks.heads.base import Head
+from monotau.networks.heads.ndqfn import Ndqfn, NdqfnHead, cumulate
+
+FEATURES, ACTIONS, BATCH = 6, 4, 5
+ACTIVATIONS = {
+    "relu": lambda z: torch.where(z > 0, z, 0.0),
+    "softplus": lambda z: torch.log1p(z.exp()),
+    "elu1": lambda z: torch.where(z > 0, z + 1, z.exp()),
+}
+
+
+def make_head(**settings) -> NdqfnHead:
+    torch.manual_seed(3)
+    head = Ndqfn(**({"knots": 7, "hidden": 9, "cosines": 5} | settings)).build(FEATURES, ACTIONS, "fp32")
+    with torch.no_grad():  # away from the small first increments, so that every unit matters
+        head.increment_last.weight.mul_(8)
+    return head
+
+
+def plain_quantiles(head: NdqfnHead, psi: torch.Tensor) -> torch.Tensor:
+    """The quantiles at the support by the paper's letter: nothing split, shared or cumulated in one go."""
+    config = head.config
+    p = [float(x) for x in head.knots]
+    embed = head.embedding.linear
+
+    def phi(tau):
+        cosines = torch.tensor([math.cos(math.pi * i * tau) for i in range(1, config.cosines + 1)])
+        return torch.relu(embed.weight @ cosines + embed.bias)
+
+    rows = []
+    for x in psi:
+        hidden = torch.sigmoid(head.baseline_hidden.weight @ x + head.baseline_hidden.bias)
+        quantiles = [head.baseline_last.weight @ hidden + head.baseline_last.bias]
+        for i in range(1, len(p)):
+            if config.input_form == "concat":
+                whole = torch.cat([head.mixed_weight, head.knot_weight], dim=1)
+                inputs = torch.cat([x * phi(p[i]), phi(p[i]) - phi(p[i - 1])])
+            else:
+                whole, inputs = head.mixed_weight, x * phi(p[i]) * phi(p[i - 1])
+            z = head.increment_last.weight @ torch.relu(whole @ inputs + head.knot_bias) + head.increment_last.bias
+            factor = 1 / (len(p) - 1) if config.increment_scale == "1/N" else 1
+            increments = ACTIVATIONS[config.increment](z) * factor
+            quantiles.append(quantiles[-1] + increments)
+        rows.append(torch.stack(quantiles, dim=-1))
+    return torch.stack(rows)
+
+
+def gradients(head: Head, scalar: torch.Tensor) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(scalar, list(head.parameters()), retain_graph=True))
+
+
+@pytest.mark.parametrize("increment", ["relu", "softplus", "elu1"])
+@pytest.mark.parametrize("input_form", ["concat", "triple"])
+@pytest.mark.parametrize("increment_scale", ["1", "1/N"])
+def test_the_split_and_shared_form_equals_the_papers_formula(increment, input_form, increment_scale):
+    head = make_head(increment=increment, input_form=input_form, increment_scale=increment_scale)
+    psi = torch.rand(BATCH, FEATURES, generator=torch.Generator().manual_seed(1))
+    fast = head(psi, torch.empty(BATCH, 0), head.constants()).values
+    plain = plain_quantiles(head, psi)
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
+    mixture = torch.randn(fast.shape, generator=torch.Generator().manual_seed(2))
+    for quick, slow in zip(
+        gradients(head, (fast * mixture).sum()), gradients(head, (plain * mixture).sum()), strict=True
+    ):
+        torch.testing.assert_close(quick, slow, rtol=1e-4, atol=1e-5)
+
+
+def test_the_chosen_columns_equal_taking_them_from_all_actions():
+    head, actions = make_head(), torch.tensor([3, 0, 1, 3, 2])
+    psi = torch.rand(BATCH, FEATURES, generator=torch.Generator().manual_seed(4))
+    chosen = head(psi, torch.empty(BATCH, 0), head.constants(), actions).values
+    taken = head(psi, torch.empty(BATCH, 0), head.constants()).take(actions).values
+    torch.testing.assert_close(chosen, taken, rtol=1e-5, atol=1e-6)
+    for quick, slow in zip(gradients(head, chosen.square().sum()), gradients(head, taken.square().sum()), strict=True):
+        torch.testing.assert_close(quick, slow, rtol=1e-4, atol=1e-5)
+
+
+def test_one_table_serves_two_passes_with_the_gradients_of_two_tables():
+    head = make_head()
+    here, there = torch.rand(2, BATCH, FEATURES, generator=torch.Generator().manual_seed(5))
+    none = torch.empty(BATCH, 0)
+    table = head.constants()
+    shared = head(here, none, table).values.sum() + head(there, none, table).values.square().sum()
+    apart = head(here, none, head.constants()).values.sum() + head(there, none, head.constants()).values.square().sum()
+    torch.testing.assert_close(shared, apart)
+    for quick, slow in zip(gradients(head, shared), gradients(head, apart), strict=True):
+        torch.testing.assert_close(quick, slow, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("increment", ["relu", "softplus", "elu1"])
+def test_a_thousand_random_networks_never_cross_at_ten_thousand_fractions(increment):
+    """Scales run over twelve decades; each network sees one state; a single fall by one ulp would fail."""
+    taus = torch.linspace(0, 1, 10_001)
+    generator = torch.Generator().manual_seed(6)
+    violations, moved = 0, 0
+    for number in range(334):  # three activations together make the thousand
+        torch.manual_seed(1000 + number)
+        head = Ndqfn(increment=increment, hidden=6, cosines=4).build(3, 2, "fp32")
+        with torch.no_grad():
+            scale = 10.0 ** float(torch.empty(1).uniform_(-6, 6, generator=generator))
+            head.increment_last.weight.mul_(31 * scale)
+            head.baseline_last.bias.mul_(10.0 ** float(torch.empty(1).uniform_(-3, 6, generator=generator)))
+            psi = torch.rand(1, 3, generator=generator)
+            curve = head(psi, torch.empty(1, 0), head.constants()).quantile(taus)
+        violations += int((curve.diff(dim=-1) < 0).sum())
+        moved += int((curve[..., -1] > curve[..., 0]).any())
+    assert violations == 0
+    assert moved > 200  # they are curves, not points
+
+
+def test_the_first_spread_is_about_one_at_most_whatever_the_activation_and_number_of_knots():
+    for increment, least in (("relu", 0.005), ("softplus", 0.5), ("elu1", 0.5)):
+        for knots in (5, 32, 200):
+            torch.manual_seed(0)
+            head = Ndqfn(increment=increment, knots=knots).build(64, 3, "fp32")
+            with torch.no_grad():
+                values = head(torch.rand(8, 64), torch.empty(8, 0), head.constants()).values
+            spread = (values[..., -1] - values[..., 0]).mean()
+            assert least < spread < 2, (increment, knots, spread)
+
+
+def test_the_baseline_is_not_confined_to_the_range_of_a_sigmoid():
+    head = make_head()
+    with torch.no_grad():
+        head.baseline_last.bias.fill_(-40.0)
+        values = head(torch.rand(2, FEATURES), torch.empty(2, 0), head.constants()).values
+    assert (values[..., 0] < -30).all()
+
+
+def test_dead_increments_are_those_that_are_zero_in_every_state():
+    head = make_head(knots=4)
+    with torch.no_grad():
+        head.increment_last.weight.zero_()
+        head.increment_last.bias.copy_(torch.tensor([1.0, -1.0, 1.0, -2.0]))
+        view = head(torch.rand(3, FEATURES), torch.empty(3, 0), head.constants())
+    assert head.statistics(view) == {"dead_increments": 0.5}
+
+
+def test_a_parallel_scan_that_falls_is_mended_by_its_running_maximum():
+    """What `cumulate` does on devices whose sums may round out of order, checked on numbers that fall."""
+    fallen = torch.tensor([1.0, 3.0, 2.9999998, 4.0])
+    assert (fallen.cummax(dim=-1).values.diff() >= 0).all()
+    assert torch.equal(cumulate(torch.tensor([-2.0, 0.5, 0.0, 3.0])), torch.tensor([-2.0, -1.5, -1.5, 1.5]))
+
+
+def test_the_loss_draws_its_numbers_of_fractions_and_gives_the_target_no_gradient():
+    head = make_head(online_fractions=3, target_fractions=8)
+    psi = torch.rand(BATCH, FEATURES)
+    actions = torch.zeros(BATCH, dtype=torch.int64)
+    prediction = head(psi, torch.empty(BATCH, 0), head.constants(), actions)
+    target = head(psi.flip(0), torch.empty(BATCH, 0), head.constants(), actions)
+    target.values.retain_grad()
+    prediction.values.retain_grad()
+    losses = head.loss(prediction, target, torch.Generator().manual_seed(0))
+    losses.sum().backward()
+    assert losses.shape == (BATCH,)
+    assert prediction.values.grad.abs().sum() > 0
+    assert target.values.grad is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"support": (0.1, 0.1, 0.9)}, r"head.support is \(0.1, 0.1, 0.9\).*increase strictly inside"),
+        ({"support": (0.0, 0.5)}, "head.support"),
+        ({"support": (0.5,)}, "at least two points"),
+        ({"support": (0.2, float("nan"))}, "head.support"),
+        ({"knots": 1}, "head.knots is 1, but must be between 2 and 1000"),
+        ({"knots": 1001}, "head.knots is 1001"),
+        ({"hidden": 0}, "head.hidden is 0, but must be at least 1"),
+        ({"kappa": 0.0}, "head.kappa is 0.0, but must be a positive number"),
+        ({"kappa": float("inf")}, "head.kappa is inf"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, match):
+    with pytest.raises(ConfigError, match=match):
+        Ndqfn(**settings)
+
+
+def test_a_support_of_ones_own_is_used():
+    head = Ndqfn(support=(0.05, 0.5, 0.95), hidden=4, cosines=3).build(4, 2, "fp32")
+    assert head.knots.tolist() == pytest.approx([0.05, 0.5, 0.95])
+    assert head(torch.rand(1, 4), torch.empty(1, 0), head.constants()).values.shape == (1, 2, 3)

@@ -1,0 +1,37 @@
+"""bf16 is for the large products only."""
+
+import pytest
+import torch
+
+from monotau.networks import Role
+from monotau.networks.factory import NetworkFactory, OptimiserConfig
+from monotau.networks.torsos import Mlp
+from tests.worlds import SMALL_IQN, SMALL_NDQFN, VECTOR
+
+
+def make(head, precision):
+    return NetworkFactory(
+        VECTOR, 1, 3, Mlp(width=8), head, precision, OptimiserConfig(), seed=0, device=torch.device("cpu")
+    ).make("net")
+
+
+@pytest.mark.parametrize("head", [SMALL_NDQFN, SMALL_IQN])
+def test_bf16_keeps_fp32_weights_and_results_and_stays_near_them(head):
+    exact, rough = make(head, "fp32"), make(head, "bf16")
+    observations = torch.randn(4, 1, 5, generator=torch.Generator().manual_seed(0))
+    fractions = exact.head.fractions(Role.ACT, 4, None)
+    near = rough(observations, fractions, rough.head.constants())
+    far = exact(observations, fractions, exact.head.constants())
+    assert {p.dtype for p in rough.parameters()} == {torch.float32}
+    assert near.curve().dtype == torch.float32
+    torch.testing.assert_close(near.curve(), far.curve(), rtol=0.05, atol=0.05)
+    assert not torch.equal(near.curve(), far.curve())  # bf16 was really used
+    near.mean().sum().backward()
+    assert {p.grad.dtype for p in rough.parameters() if p.grad is not None} == {torch.float32}
+
+
+def test_bf16_quantile_functions_do_not_cross_either():
+    network = make(SMALL_NDQFN, "bf16")
+    observations = torch.randn(50, 1, 5, generator=torch.Generator().manual_seed(0))
+    curves = network.quantiles(observations, torch.linspace(0, 1, 2001))
+    assert (curves.diff(dim=-1) >= 0).all()

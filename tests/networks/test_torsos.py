@@ -1,0 +1,83 @@
+"""Torsos see the same picture however it is stored."""
+
+import pytest
+import torch
+
+from monotau.envs.spec import ObservationSpec
+from monotau.errors import ConfigError
+from monotau.networks.torsos import TORSOS, Dopamine, Mlp, Nature, Small, default_torso, prepare
+
+
+def image(*shape, dtype="uint8", channels_last=False, scale=1 / 255):
+    return ObservationSpec(
+        kind="image",
+        shape=shape,
+        dtype=dtype,
+        channels_last=channels_last,
+        scale=scale,
+        size=torch.Size(shape).numel(),
+    )
+
+
+ATARI = image(84, 84)
+VECTOR = ObservationSpec(kind="vector", shape=(4,), dtype="float32", channels_last=False, scale=1.0, size=4)
+STATES = ObservationSpec(kind="discrete", shape=(), dtype="int64", channels_last=False, scale=1.0, size=6)
+
+
+def test_atari_features_have_the_published_sizes():
+    frames = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
+    for torso, size in ((Nature(), 3136), (Dopamine(), 7744)):
+        made = torso.build(ATARI, 4, "fp32")
+        assert made.features == size
+        assert made(frames).shape == (2, size)
+
+
+def test_pixels_are_scaled_to_unit_range():
+    white = torch.full((1, 4, 84, 84), 255, dtype=torch.uint8)
+    assert prepare(white, ATARI).unique().tolist() == [1.0]
+
+
+def test_channels_last_and_first_are_one_picture():
+    last, first = image(10, 9, 3, channels_last=True), image(3, 10, 9)
+    frames = torch.randint(0, 256, (2, 2, 10, 9, 3), dtype=torch.uint8)
+    torch.testing.assert_close(prepare(frames, last), prepare(frames.permute(0, 1, 4, 2, 3), first))
+    assert prepare(frames, last).shape == (2, 6, 10, 9)
+    assert Small(channels=4, width=11).build(last, 2, "fp32")(frames).shape == (2, 11)
+
+
+def test_a_discrete_state_is_one_hot_for_each_frame_of_the_stack():
+    assert prepare(torch.tensor([[1, 5]]), STATES).tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
+
+
+def test_bool_images_become_zeros_and_ones():
+    frames = torch.ones(1, 1, 10, 10, 4, dtype=torch.bool)
+    spec = image(10, 10, 4, dtype="bool", channels_last=True, scale=1.0)
+    assert prepare(frames, spec).unique().tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [(ATARI, "nature"), (image(10, 10, 4, channels_last=True), "small"), (VECTOR, "mlp"), (STATES, "mlp")],
+)
+def test_each_kind_of_observation_has_a_torso(spec, name):
+    assert default_torso(spec) == name
+    torso = TORSOS[name]().build(spec, 2, "fp32")
+    frames = torch.zeros(3, 2, *spec.shape, dtype=getattr(torch, spec.dtype))
+    assert torso(frames).shape == (3, torso.features)
+
+
+def test_images_may_be_taken_as_vectors():
+    assert Mlp(width=5).build(ATARI, 1, "fp32")(torch.zeros(2, 1, 84, 84, dtype=torch.uint8)).shape == (2, 5)
+
+
+@pytest.mark.parametrize("name", ["small", "nature", "dopamine"])
+def test_a_torso_that_cannot_see_says_so(name):
+    with pytest.raises(ConfigError, match=f"torso '{name}' needs images of at least .* observations are vectors"):
+        TORSOS[name]().build(VECTOR, 1, "fp32")
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(ConfigError, match=r"torso.width is 0 and torso.layers 2; both must be at least 1"):
+        Mlp(width=0)
+    with pytest.raises(ConfigError, match=r"torso.width is 128 and torso.channels 0"):
+        Small(channels=0)

@@ -1,0 +1,153 @@
+"""One update against the plain way of computing it, and against targets worked out by hand."""
+
+import copy
+
+import pytest
+import torch
+
+from monotau.distributions import Diracs, Distribution, PiecewiseLinear
+from monotau.learner import Learner
+from monotau.networks import Role
+from tests.worlds import SMALL_IQN, SMALL_NDQFN, random_batch, small_factory
+
+
+def make_learner(head, double_q=True) -> Learner:
+    learner = Learner(small_factory(head), double_q=double_q)
+    with torch.no_grad():  # target and online networks that differ
+        for parameter in learner.online.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    learner.online.changed()
+    return learner
+
+
+def plain_update(learner: Learner, batch, generator, with_current):
+    """The same update with nothing batched, shared, kept or restricted to the chosen action."""
+    online, target, size = learner.online, learner.target, len(batch.actions)
+
+    def everything(network, observations, fractions) -> Distribution:
+        return network(observations, fractions, network.head.constants())
+
+    with torch.no_grad():
+        chooser = online if learner.double_q else target
+        if learner.double_q or target.head.samples:
+            fractions = chooser.head.fractions(Role.ACT, size, generator)
+            best = everything(chooser, batch.next_observations, fractions).mean().argmax(dim=1)
+        else:
+            best = everything(target, batch.next_observations, torch.empty(size, 0)).mean().argmax(dim=1)
+        rows = 2 * size if with_current else size
+        fractions = target.head.fractions(Role.TARGET, rows, generator)
+        current = None
+        if with_current:
+            current = everything(target, batch.observations, fractions[:size]).take(batch.actions)
+        future = everything(target, batch.next_observations, fractions[rows - size :]).take(best)
+    bellman = future.affine(batch.discounts, batch.rewards)
+    fractions = online.head.fractions(Role.LEARN, size, generator)
+    prediction = everything(online, batch.observations, fractions).take(batch.actions)
+    losses = online.head.loss(prediction, bellman, generator)
+    learner.trainer.adam.zero_grad()
+    (losses * batch.weights).mean().backward()
+    gradients = {name: p.grad.clone() for name, p in online.named_parameters()}
+    learner.trainer.adam.step()
+    return losses.detach(), current, gradients
+
+
+@pytest.mark.parametrize("head", [SMALL_NDQFN, SMALL_IQN], ids=["ndqfn", "iqn"])
+@pytest.mark.parametrize("double_q", [True, False])
+@pytest.mark.parametrize("with_current", [True, False])
+def test_the_saving_update_equals_the_plain_one(head, double_q, with_current):
+    quick = make_learner(head, double_q)
+    slow = copy.deepcopy(quick)
+    slow.trainer.adam.param_groups[0]["params"] = list(slow.online.parameters())
+    slow.trainer.adam.state.clear()
+    batch = random_batch()
+    update = quick.update(batch, torch.Generator().manual_seed(5), with_current=with_current)
+    gradients = {name: p.grad for name, p in quick.online.named_parameters()}
+    losses, current, plain_gradients = plain_update(slow, batch, torch.Generator().manual_seed(5), with_current)
+    torch.testing.assert_close(update.losses, losses, rtol=1e-4, atol=1e-5)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, plain_gradients[name], rtol=1e-4, atol=1e-5, msg=name)
+    if with_current:
+        torch.testing.assert_close(update.current.curve(), current.curve(), rtol=1e-5, atol=1e-6)
+    else:
+        assert update.current is None
+
+
+def test_the_target_is_the_n_step_return_and_the_discounted_quantiles():
+    """Hand-worked: y = reward + discount * quantile; a discount of 0 leaves the reward alone."""
+    knots = torch.tensor([0.25, 0.75])
+    future = PiecewiseLinear(knots, torch.tensor([[1.0, 3.0], [5.0, 9.0]]))
+    target = future.affine(torch.tensor([0.5, 0.0]), torch.tensor([10.0, -2.0]))
+    assert target.values.tolist() == [[10.5, 11.5], [-2.0, -2.0]]
+
+
+@pytest.mark.parametrize(("double_q", "expected"), [(True, 3.0), (False, 8.0)])
+def test_double_q_lets_the_online_network_choose_and_the_target_network_value(double_q, expected, monkeypatch):
+    """Online prefers action 0, the target network action 1; the target network says 3 and 8."""
+    learner = Learner(small_factory(SMALL_IQN, actions=2), double_q=double_q)
+    for network, biases in ((learner.online, [5.0, 1.0]), (learner.target, [3.0, 8.0])):
+        with torch.no_grad():
+            network.head.last.weight.zero_()
+            network.head.last.bias.copy_(torch.tensor(biases))
+        network.changed()
+    seen = []
+    original = type(learner.online.head).loss
+    monkeypatch.setattr(
+        type(learner.online.head), "loss", lambda self, p, t, g: (seen.append(t), original(self, p, t, g))[1]
+    )
+    batch = random_batch(actions=2)
+    learner.update(batch, torch.Generator(), with_current=False)
+    (target,) = seen
+    assert isinstance(target, Diracs)
+    torch.testing.assert_close(target.values[:, 0], batch.rewards + batch.discounts * expected)
+
+
+def test_the_target_network_starts_as_a_copy_changes_only_by_sync_and_gets_no_gradient():
+    learner = Learner(small_factory(), double_q=True)
+    start = {name: p.clone() for name, p in learner.target.state_dict().items()}
+    assert all(torch.equal(start[name], p) for name, p in learner.online.state_dict().items())
+    learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+    assert all(torch.equal(start[name], p) for name, p in learner.target.state_dict().items())
+    assert all(p.grad is None for p in learner.target.parameters())
+    assert any(not torch.equal(start[name], p) for name, p in learner.online.state_dict().items())
+    learner.sync()
+    assert all(torch.equal(p, q) for p, q in zip(learner.online.parameters(), learner.target.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("head", [SMALL_NDQFN, SMALL_IQN], ids=["ndqfn", "iqn"])
+def test_what_is_kept_between_looks_is_never_stale(head):
+    learner, batch = make_learner(head), random_batch()
+    generator = torch.Generator().manual_seed(0)
+
+    def fresh_equals_kept():
+        for network in (learner.online, learner.target):
+            fractions = network.head.fractions(Role.ACT, len(batch.actions), None)
+            fresh = network(batch.observations, fractions, network.head.constants())
+            assert torch.equal(network.look(batch.observations, fractions).curve(), fresh.curve())
+
+    fresh_equals_kept()
+    learner.update(batch, generator, with_current=True)
+    fresh_equals_kept()
+    learner.sync()
+    fresh_equals_kept()
+    learner.load_state({name: tensor * 1.5 for name, tensor in learner.state().items()})
+    fresh_equals_kept()
+
+
+def test_importance_weights_scale_the_gradient_of_each_transition():
+    batch = random_batch()
+    twice = torch.zeros_like(batch.weights)
+    twice[2] = 9.0
+    gradients = []
+    for weights in (twice, 2 * twice):
+        learner = make_learner(SMALL_NDQFN)
+        weighted = type(batch)(**(vars(batch) | {"weights": weights}))
+        learner.update(weighted, torch.Generator().manual_seed(3), with_current=False)
+        gradients.append(learner.online.head.baseline_last.bias.grad)
+    torch.testing.assert_close(gradients[1], 2 * gradients[0])
+    assert gradients[0].nonzero().flatten().tolist() == [int(batch.actions[2])]
+
+
+def test_diagnosis_names_the_numbers_that_are_logged():
+    numbers = make_learner(SMALL_NDQFN).diagnose(random_batch(), torch.Generator())
+    assert set(numbers) == {"q_mean", "crossing", "dead_increments"}
+    assert numbers["crossing"] == 0

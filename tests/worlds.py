@@ -1,0 +1,53 @@
+"""Small parts that many tests build on."""
+
+import numpy as np
+import torch
+
+from monotau.envs.spec import ObservationSpec
+from monotau.networks import HeadConfig, TorsoConfig
+from monotau.networks.factory import NetworkFactory, OptimiserConfig
+from monotau.networks.heads.iqn import Iqn
+from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.networks.torsos import Mlp
+from monotau.replay import Batch
+
+VECTOR = ObservationSpec(kind="vector", shape=(5,), dtype="float32", channels_last=False, scale=1.0, size=5)
+SMALL_NDQFN = Ndqfn(knots=6, hidden=7, cosines=4, online_fractions=3, target_fractions=5)
+SMALL_IQN = Iqn(online_fractions=3, target_fractions=5, action_fractions=4, hidden=7, cosines=4)
+
+
+def small_factory(
+    head: HeadConfig = SMALL_NDQFN,
+    torso: TorsoConfig | None = None,
+    spec: ObservationSpec = VECTOR,
+    actions: int = 3,
+    stack: int = 1,
+    learning_rate: float = 1e-3,
+) -> NetworkFactory:
+    """Networks small enough to check by hand, with sizes that all differ."""
+    return NetworkFactory(
+        spec,
+        stack,
+        actions,
+        torso or Mlp(width=8, layers=1),
+        head,
+        "fp32",
+        OptimiserConfig(learning_rate=learning_rate, epsilon=1e-4),
+        seed=0,
+        device=torch.device("cpu"),
+    )
+
+
+def random_batch(size: int = 9, actions: int = 3, seed: int = 0) -> Batch:
+    """Transitions of vector states; some are terminal."""
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    return Batch(
+        observations=torch.randn(size, 1, 5, generator=generator),
+        actions=torch.from_numpy(rng.integers(actions, size=size)),
+        rewards=torch.randn(size, generator=generator),
+        discounts=torch.from_numpy(rng.choice([0.0, 0.97], size=size).astype(np.float32)),
+        next_observations=torch.randn(size, 1, 5, generator=generator),
+        weights=torch.rand(size, generator=generator) + 0.5,
+        index=np.arange(size),
+    )
