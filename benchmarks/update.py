@@ -1,7 +1,7 @@
-"""Times one update at Atari's size, as ratios between methods in one run of interleaved rounds; prints a table and JSON.
+"""Times one update at Atari's size, as ratios between methods in one run of interleaved rounds; prints JSON.
 
-Fixed work: 84x84 stacks of 4, batch 32, 18 actions, the `nature` torso. Every round runs each method once, so that a slow
-moment of the machine falls on all of them; the ratio is that of the medians. Nothing else should run beside it.
+Fixed work: 84x84 stacks of 4, batch 32, 18 actions, the `nature` torso. Every round runs each method once, so that a
+slow moment of the machine falls on all of them; the ratio is that of the medians. Nothing else should run beside it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.layers import Precision
 from monotau.networks.torsos import Nature
-from monotau.replay import Ring, ReplayConfig, Steps
+from monotau.replay import ReplayConfig, Ring, Steps
 
 FRAME = ObservationSpec(kind="image", shape=(84, 84), dtype="uint8", channels_last=False, scale=1 / 255, size=7056)
 ACTIONS, BATCH = 18, 32

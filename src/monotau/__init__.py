@@ -1,1 +1,23 @@
 """Distributional reinforcement learning with quantile functions that cannot cross."""
+
+from importlib.metadata import version
+
+from monotau.agent import Agent
+from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point
+from monotau.errors import ConfigError, EnvironmentFault
+from monotau.losses import quantile_huber
+
+__version__ = version("monotau")
+
+__all__ = [
+    "Agent",
+    "Categorical",
+    "ConfigError",
+    "Diracs",
+    "Distribution",
+    "EnvironmentFault",
+    "PiecewiseLinear",
+    "Point",
+    "__version__",
+    "quantile_huber",
+]

@@ -1,7 +1,9 @@
 """The Python API: an agent for one environment, in a few lines."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,9 +19,9 @@ from monotau.evaluate import Evaluation, evaluate
 from monotau.log import Line, Log
 from monotau.networks import Role
 from monotau.networks.factory import prefixed, unprefixed
-from monotau.presets import DEFAULT_PRESET, Resolved, resolve, settle
+from monotau.presets import DEFAULT_PRESET, Resolved, resolve, settle, take_names
 from monotau.progress import Display
-from monotau.settings import to_plain
+from monotau.settings import brief, override, to_plain
 from monotau.storage import read_json, read_tensors, write_json, write_tensors
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 from monotau.train import Brain, Training, torch_threads
@@ -32,7 +34,8 @@ class Agent:
     """Learns to act in a Gymnasium environment with discrete actions, and shows the return distributions it learned.
 
     `env` is an id, an environment or a callable that makes one. Any setting may be given by name, sections as
-    dictionaries: `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`.
+    dictionaries: `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`. Only the section env goes by another
+    name, `env_settings`.
     """
 
     def __init__(
@@ -42,27 +45,28 @@ class Agent:
         seed: int = 0,
         *,
         profile: str | None = None,
+        env_settings: Mapping[str, Any] | None = None,
         verbose: bool = False,
         **overrides: Any,
     ) -> None:
         by_id = isinstance(env, str)
-        layers: tuple[dict[str, Any], ...] = ({"env": {"id": env}}, {"seed": seed}) if by_id else ({"seed": seed},)
-        resolved = resolve(preset, *layers, overrides, profile=profile, source=None if isinstance(env, str) else env)
-        self._start(resolved.config, resolved.envs, by_id, resolved.envs.observation_spec, resolved.envs.num_actions)
+        section = dict(env_settings or {}) | ({"id": env} if by_id else {})
+        layer = overrides | {"seed": seed, "env": section}
+        resolved = resolve(preset, layer, profile=profile, source=None if isinstance(env, str) else env)
+        self._start(resolved.config, resolved.envs, _MadeFor.of(resolved.envs, by_id=by_id))
         self.verbose = verbose
 
     @classmethod
     def of(cls, resolved: Resolved) -> "Agent":
         """Make an agent from settled settings and an environment given by id."""
         agent = cls.__new__(cls)
-        envs = resolved.envs
-        agent._start(resolved.config, envs, True, envs.observation_spec, envs.num_actions)
+        agent._start(resolved.config, resolved.envs, _MadeFor.of(resolved.envs, by_id=True))
         return agent
 
-    def _start(self, config: Config, envs: EnvFactory | None, by_id: bool, spec: ObservationSpec, actions: int) -> None:
-        self.config, self.envs, self.by_id, self.spec, self.actions = config, envs, by_id, spec, actions
-        self.action_start = envs.action_start if envs else 0
-        self.brain = Brain(config, spec, actions)
+    def _start(self, config: Config, envs: EnvFactory | None, made_for: "_MadeFor") -> None:
+        self.config, self.envs, self._made_for = config, envs, made_for
+        self.spec, self.actions = made_for.observation, made_for.actions
+        self.brain = Brain(config, self.spec, self.actions)
         self._training: Training | None = None
         self._acting = numpy_stream(config.seed, "predict"), torch_stream(config.seed, "predict")
         self.verbose = False
@@ -72,7 +76,7 @@ class Agent:
         """What was logged while learning: the lines of metrics.jsonl."""
         return self._training.log.lines if self._training else []
 
-    def learn(self, total_steps: int, *, evaluated: bool = False) -> Self:
+    def learn(self, total_steps: int, *, evaluated: bool = False) -> "Agent":
         """Train for so many steps more; `evaluated` adds an evaluation after each iteration to the history."""
         if total_steps < 1 or total_steps % self.config.env.num_envs:
             raise ConfigError(
@@ -116,7 +120,7 @@ class Agent:
             actions = self.brain.greedy.best(stacks, None)
         else:
             actions = self.brain.curious.act(stacks, self.config.epsilon.end, *self._acting)
-        actions = actions + self.action_start
+        actions = actions + self._made_for.action_start
         return (actions[0] if single else actions), state
 
     def distribution(self, observation: Any) -> Distribution:
@@ -132,6 +136,8 @@ class Agent:
         stacks, single, _ = self._stacks(observation)
         batch = torch.from_numpy(stacks).to(self.brain.device)
         fractions = torch.as_tensor(taus, dtype=torch.float32, device=self.brain.device)
+        if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
+            raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
         values = self.brain.learner.online.quantiles(batch, fractions)
         return values[0] if single else values
 
@@ -149,53 +155,38 @@ class Agent:
             directory.mkdir(parents=True, exist_ok=True)
             tensors = self.brain.learner.state() | prefixed("explorer", self.brain.explorer.state())
             write_tensors(directory / "weights.safetensors", tensors)
-            about = {
-                "format": FORMAT,
-                "config": self.config.to_plain(),
-                "observation": self.spec.to_dict(),
-                "actions": self.actions,
-                "action_start": self.action_start,
-                "env_by_id": self.by_id,
-            }
+            about = {"format": FORMAT, "config": self.config.to_plain()} | to_plain(self._made_for, KINDS)
             write_json(directory / "agent.json", about)
         except OSError as error:
             raise ConfigError(f"the agent cannot be saved in {directory}: {error}.") from None
 
     @classmethod
-    def load(cls, directory: str | Path, env: EnvSource | None = None) -> "Agent":
-        """Read an agent that `save` wrote; nothing in the files is executed.
+    def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
+        """Read an agent that `save` wrote; its files are data, of which only the environment's id can run code.
 
-        An agent whose environment was not given by id gets it by `env`; without, it can predict but not learn.
+        `env` takes the place of the agent's environment. An agent that was not made with an id needs it: without, it
+        can predict but not learn.
         """
         directory = Path(directory)
-        about = read_json(directory / "agent.json")
-        if about.get("format") != FORMAT:
-            raise ConfigError(f"{directory} holds an agent of format {about.get('format')!r}, but must be {FORMAT}.")
-        try:
-            plain = dict(about["config"])
-            preset, profile = plain.pop("preset"), plain.pop("profile")
-            spec = ObservationSpec.from_dict(about["observation"])
-            actions, start, by_id = int(about["actions"]), int(about["action_start"]), bool(about["env_by_id"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{directory / 'agent.json'} is not what an agent's file should be: {error}.") from None
-        if by_id or env is not None:
-            resolved = resolve(preset, plain, profile=profile, source=env)
-            config, envs = resolved.config, resolved.envs
-            if envs.observation_spec != spec or envs.num_actions != actions:
-                raise ConfigError(
-                    f"{envs.name} has {envs.num_actions} actions and observations {envs.observation_spec}, but the "
-                    f"agent in {directory} was made for {actions} and {spec}."
-                )
-        else:
-            config, envs = settle(preset, profile, plain, spec), None
-        agent = cls.__new__(cls)
-        agent._start(config, envs, by_id and env is None, spec, actions)
-        agent.action_start = start
+        config, made_for = _read_about(directory / "agent.json")
+        envs, source = None, None if isinstance(env, str) else env
+        if isinstance(env, str):
+            config = replace(config, env=replace(config.env, id=env))
+        elif env is not None:  # keyword arguments are for making an environment by its id
+            config = replace(config, env=replace(config.env, kwargs={}))
+        if env is not None or made_for.env_by_id:
+            envs = EnvFactory(config.env, source)
+            here = _MadeFor.of(envs, by_id=source is None)
+            if replace(here, env_by_id=made_for.env_by_id) != made_for:
+                raise ConfigError(f"the agent in {directory} is for {made_for}, but {envs.name} has {here}.")
+            made_for = here
         tensors = read_tensors(directory / "weights.safetensors")
+        agent = cls.__new__(cls)
         try:
+            agent._start(config, envs, made_for)
             agent.brain.learner.load_state(tensors)
             agent.brain.explorer.load_state(unprefixed("explorer", tensors))
-        except (RuntimeError, KeyError) as error:
+        except (RuntimeError, KeyError) as error:  # RuntimeError: sizes that differ, or that no memory could hold
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(f"{directory / 'weights.safetensors'} does not fit its settings: {reason}") from None
         return agent
@@ -212,11 +203,12 @@ class Agent:
         stack, shape = self.config.env.frame_stack, self.spec.shape
         raw = np.asarray(observation)
         axes = len(shape)
-        if stack > 1 and raw.shape[-axes - 1 :] == (stack, *shape) and raw.ndim in (axes + 1, axes + 2):
-            single = raw.ndim == axes + 1
-            whole = raw[None] if single else raw
+        # A batch as long as a stack looks like one stack; with a word about episodes it is a batch.
+        batched = raw.ndim == axes + 2 or state is not None or episode_start is not None
+        if stack > 1 and raw.shape[-axes - 1 :] == (stack, *shape) and raw.ndim == axes + 1 + batched:
+            whole = raw if batched else raw[None]
             flat = self.spec.frame(whole.reshape(-1, *shape))
-            return flat.reshape(whole.shape), single, None
+            return flat.reshape(whole.shape), not batched, None
         single = raw.ndim == axes
         if raw.shape[raw.ndim - axes :] != shape or raw.ndim not in (axes, axes + 1):
             raise ConfigError(
@@ -227,7 +219,62 @@ class Agent:
         frames = self.spec.frame(raw[None] if single else raw)
         stacks = np.zeros((len(frames), stack, *shape), dtype=self.spec.dtype)
         if stack > 1 and state is not None:
-            going_on = ~np.broadcast_to(np.asarray(False if episode_start is None else episode_start), len(frames))
+            if state.shape != stacks.shape:
+                raise ConfigError(
+                    f"state has shape {state.shape}, but must be {stacks.shape}, as predict returned it for the "
+                    "observations before these."
+                )
+            starts = np.asarray(False if episode_start is None else episode_start, dtype=bool)
+            going_on = ~np.broadcast_to(starts, len(frames))
             stacks[going_on, :-1] = state[going_on, 1:]
         stacks[:, -1] = frames
         return stacks, single, (stacks if stack > 1 else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MadeFor:
+    """The environment as far as an agent depends on it; what agent.json holds beside the settings."""
+
+    observation: ObservationSpec
+    actions: int
+    action_start: int
+    env_by_id: bool
+
+    def __post_init__(self) -> None:
+        spec = self.observation
+        axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": (0,)}[spec.kind]
+        dtypes = ("int64",) if spec.kind == "discrete" else ("uint8", "bool", "float32")
+        if len(spec.shape) not in axes or spec.dtype not in dtypes or min(spec.size, *spec.shape, self.actions) < 1:
+            raise ConfigError(f"no environment has {self}.")
+
+    def __str__(self) -> str:
+        return f"{self.actions} actions from {self.action_start} and observations {self.observation}"
+
+    @classmethod
+    def of(cls, envs: EnvFactory, *, by_id: bool) -> "_MadeFor":
+        """Look at environments."""
+        actions, start = envs.num_actions, envs.action_start
+        return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=by_id)
+
+
+_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
+_ANYTHING = _MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
+
+
+def _read_about(path: Path) -> tuple[Config, _MadeFor]:
+    """Read the settings and what the agent was made for; what `save` could not have written is refused."""
+    about = read_json(path)
+    names = {"format", "config", *(field.name for field in fields(_MadeFor))}
+    try:
+        if (number := about.get("format")) != FORMAT:
+            raise ConfigError(f"the format is {brief(number)}, but must be {FORMAT}.")
+        if about.keys() != names:
+            raise ConfigError(f"the fields are {', '.join(sorted(about))}, but must be {', '.join(sorted(names))}.")
+        preset, profile, plain = take_names(about["config"])
+        if preset is None or profile is None:
+            raise ConfigError("config must name a preset and a profile.")
+        made_for = override(_ANYTHING, {name: about[name] for name in names - {"format", "config"}}, KINDS)
+        ObservationSpec.from_dict(about["observation"])  # refuses fields left out, which `override` would fill
+        return settle(preset, profile, plain, made_for.observation), made_for
+    except (ConfigError, RuntimeError) as error:  # RuntimeError: torch, for images that no memory could hold
+        raise ConfigError(f"{path}: {' '.join(str(error).split())[:400]}") from None

@@ -4,10 +4,11 @@ import contextlib
 import difflib
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from monotau.envs import list_envs
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
-from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve
+from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names
 from monotau.run import default_directory, train_into
 from monotau.settings import read_settings
 
@@ -103,15 +104,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    line = escape(" ".join(message.split()))
+    Console(stderr=True).print(f"[bold red]error:[/] {line}", highlight=False, soft_wrap=True)
     raise SystemExit(code)
 
 
 def _train(words: list[str], console: Console) -> None:
     named = _named_first(words)
-    file = read_settings(Path(named["config"])) if "config" in named else {}
-    held = {name: file.pop(name, None) for name in ("preset", "profile")}
-    preset, profile = named.get("preset") or held["preset"] or DEFAULT_PRESET, named.get("profile") or held["profile"]
+    preset, profile, file = take_names(read_settings(Path(named["config"])) if "config" in named else {})
+    preset, profile = named.get("preset") or preset or DEFAULT_PRESET, named.get("profile") or profile
     parts: dict[str, Any] = {name: {"kind": named[name]} for name in ("head", "explorer", "torso") if name in named}
     if "env" in named:
         parts["env"] = {"id": named["env"]}
@@ -119,6 +120,8 @@ def _train(words: list[str], console: Console) -> None:
     default = _Train(preset=preset, env=resolved.config.env.id, settings=resolved.config)
     given = _parse(_Train, words, "monotau train", default)
     if given.preset != preset:
+        if given.preset not in PRESETS:
+            raise ConfigError(f"{given.preset!r} is no preset and belongs to no option. See monotau train --help.")
         raise ConfigError(f"the preset {given.preset!r} must come first: monotau train {given.preset} ...")
     plain = given.settings.to_plain()
     resolved = resolve(plain.pop("preset"), plain, profile=plain.pop("profile"))
@@ -135,6 +138,8 @@ def _named_first(words: list[str]) -> dict[str, str]:
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--") and name in ("env", "config", "profile", "head", "explorer", "torso"):
             named[name] = value if equals else following
+            if not named[name] or named[name].startswith("--"):
+                raise ConfigError(f"--{name} needs a value. See monotau train --help.")
     return named
 
 
@@ -147,31 +152,32 @@ def _parse(what: type, words: list[str], program: str, default: Any = None) -> A
     except SystemExit as stop:
         if stop.code != 2:
             raise
-    inside = box.getvalue().partition("\n")[2]  # the first line is the box's title
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box.getvalue())  # on a terminal it is coloured
+    inside = plain.partition("\n")[2]  # the first line is the box's title
     text = " ".join(re.sub(r"[─│╭╮╰╯]+", " ", inside).split()).partition(" For full helptext")[0]
     if match := re.search(r"Unrecognized options: ([^ ,]+)", text):
-        known = _flags(default.settings.to_plain()) if isinstance(default, _Train) else []
+        known = _flags(default) if isinstance(default, _Train) else []
         near = difflib.get_close_matches(match[1], known, n=2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
-    if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\S+)", text):
+    if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):
         raise ConfigError(f"{match[1]} takes {match[3]}, but: {match[2]}. See {program} --help.")
     raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))
 
 
-def _flags(plain: dict[str, Any], path: str = "--") -> list[str]:
-    """Return the flags of nested settings."""
-    flags = [path + name.replace("_", "-") for name in plain if name != "kind"]
-    for name, value in plain.items():
-        if isinstance(value, dict):
-            flags += _flags(value, f"{path}{name}.")
-    return flags
+def _flags(given: _Train) -> list[str]:
+    """Return the flags of `monotau train`."""
+    own = [field.name for field in fields(_Train) if field.name not in ("preset", "settings")]
+    plain = given.settings.to_plain()
+    top = [name for name, value in plain.items() if not isinstance(value, dict) and name not in (*own, "preset")]
+    inner = [f"{part}.{name}" for part, values in plain.items() if isinstance(values, dict) for name in values]
+    return [f"--{name.replace('_', '-')}" for name in own + top + inner if not name.endswith((".kind", ".id"))]
 
 
 def _evaluate(words: list[str], console: Console) -> None:
     given = _parse(_Evaluate, words, "monotau evaluate")
     inner = given.directory / "agent"
-    agent = Agent.load(inner if inner.is_dir() else given.directory)
+    agent = Agent.load(inner if os.path.isdir(inner) else given.directory)
     if given.episodes < 1:
         raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
     console.print(json.dumps(agent.evaluate(given.episodes).line(), indent=2), highlight=False)

@@ -8,6 +8,8 @@ from typing import Any
 
 from tensorboardX import SummaryWriter
 
+from monotau.errors import ConfigError
+
 Line = dict[str, Any]
 
 TIMING = ("seconds", "updates_per_second", "steps_per_second")
@@ -48,10 +50,15 @@ class Log:
 
 def read_lines(path: Path) -> list[Line]:
     """Read the lines of a metrics file; a last line torn by a crash is left out."""
+    try:
+        texts = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the metrics {path} cannot be read: {error}.") from None
     lines: list[Line] = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    for number, text in enumerate(texts, start=1):
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError:
-            break
+            if number < len(texts):
+                raise ConfigError(f"{path}, line {number} is not JSON, and it is not the last one.") from None
     return lines

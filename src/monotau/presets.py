@@ -7,14 +7,14 @@ from typing import Any
 from monotau.configs import KINDS, Config
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.envs.make import EnvSource
-from monotau.errors import unknown_name
+from monotau.errors import ConfigError, unknown_name
 from monotau.explorers import ExplorerConfig
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.networks import TORSOS, HeadConfig, default_torso
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.settings import override
+from monotau.settings import brief, override
 
 DEFAULT_PRESET = "ndqfn-dpe"
 
@@ -133,12 +133,29 @@ def resolve(
 
 
 def _over(under: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested settings; merged before they are checked, so that only the outcome must be valid."""
+    """Merge nested settings; merged before they are checked, so that only the outcome must be valid.
+
+    A part of another kind replaces the one below it, whose settings are none of its own.
+    """
+    if "kind" in under and "kind" in upper and under["kind"] != upper["kind"]:
+        return dict(upper)
     merged = dict(under)
     for name, value in upper.items():
         below = merged.get(name)
         merged[name] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def take_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
+    """Return preset and profile, where plain settings such as a run's config.json name them, and the rest."""
+    if not isinstance(plain, Mapping):
+        raise ConfigError(f"the settings must be a mapping of names to values, but are {brief(plain)}.")
+    rest = dict(plain)
+    preset, profile = rest.pop("preset", None), rest.pop("profile", None)
+    for kind, name in (("preset", preset), ("profile", profile)):
+        if not isinstance(name, str | None):
+            raise ConfigError(f"the {kind} must be a name, but is {brief(name)}.")
+    return preset, profile, rest
 
 
 def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:

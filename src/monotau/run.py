@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 
 from monotau.agent import Agent
 from monotau.configs import Config
@@ -15,7 +16,7 @@ from monotau.log import Log
 from monotau.presets import Resolved
 from monotau.progress import Display
 from monotau.report import draw_learning_curve, draw_quantile_functions
-from monotau.storage import read_json, write_json
+from monotau.storage import read_json, unfinished, write_json
 from monotau.train import Training, torch_threads
 
 FILES = {
@@ -37,22 +38,26 @@ def default_directory(config: Config) -> Path:
 
 def state_of(directory: Path, config: Config) -> str:
     """Say whether a directory is `new`, holds this run `unfinished` or `finished`; another run in it is refused."""
-    if not directory.exists():
-        return "new"
-    if not directory.is_dir():
-        raise ConfigError(f"--out is {directory}, which is a file; a directory is needed.")
-    if not (directory / "config.json").exists():
-        if any(directory.iterdir()):
+    try:
+        if not directory.exists():
+            return "new"
+        if not directory.is_dir():
+            raise ConfigError(f"--out is {directory}, which is a file; a directory is needed.")
+        names = {path.name for path in directory.iterdir()}
+    except OSError as error:
+        raise ConfigError(f"--out is {directory}, which cannot be used: {error}.") from None
+    if "config.json" not in names:
+        if names - {unfinished(directory / "config.json").name}:
             raise ConfigError(f"--out is {directory}, which is not empty and holds no run; name another directory.")
         return "new"
     held, wanted = read_json(directory / "config.json"), config.to_plain()
     if held != wanted:
-        names = _differences(held, wanted)
+        settings = _differences(held, wanted)
         raise ConfigError(
-            f"--out is {directory}, which holds another run: it differs in {', '.join(names[:5])}"
-            f"{' and more' if len(names) > 5 else ''}; name another directory."
+            f"--out is {directory}, which holds another run: it differs in {', '.join(settings[:5])}"
+            f"{' and more' if len(settings) > 5 else ''}; name another directory."
         )
-    return "finished" if (directory / "result.json").exists() else "unfinished"
+    return "finished" if "result.json" in names else "unfinished"
 
 
 def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
@@ -69,7 +74,9 @@ def train_into(directory: Path, resolved: Resolved, console: Console) -> None:
     config, display = resolved.config, Display(console)
     state = state_of(directory, config)
     if state == "finished":
-        display.say(f"[bold]{directory}[/] is finished already; give another --out or --seed to train anew.")
+        display.say(
+            f"[bold]{escape(str(directory))}[/] is finished already; give another --out or --seed to train anew."
+        )
         _report(directory, display)
         return
     agent = Agent.of(resolved)
@@ -83,7 +90,7 @@ def train_into(directory: Path, resolved: Resolved, console: Console) -> None:
         raise ConfigError(f"--out is {directory}, which cannot be written to: {error}.") from None
     display.say(
         f"[bold]{config.preset}[/] on [bold]{config.env.id}[/] for {config.steps:,d} steps, seed {config.seed} "
-        f"(profile {config.profile}, {agent.brain.device.type}) into {directory}"
+        f"(profile {config.profile}, {agent.brain.device.type}) into {escape(str(directory))}"
     )
     if state == "unfinished":
         display.say("an earlier attempt at this run did not finish; starting over")
@@ -133,6 +140,6 @@ def _report(directory: Path, display: Display) -> None:
         f"{final['episodes']} episodes (best {result['best_return_mean']:.2f}), random policy "
         f"{random['return_mean']:.2f} ± {random['return_std']:.2f}; {result['seconds']:.0f} s"
     )
-    display.say(f"in [bold]{directory}[/]:")
+    display.say(f"in [bold]{escape(str(directory))}[/]:")
     for name, about in FILES.items():
         display.say(f"  {name:24s} {about}")

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import reprlib
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,11 +49,11 @@ def kind_of(part: Any, kinds: Kinds) -> str:
 def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
     """Return `base` with the plain `values` put in: unknown names, wrong types and bad values are refused by path."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{path or 'the settings'} must be a mapping of names to values, but got {_show(values)}.")
+        raise ConfigError(f"{path or 'the settings'} must be a mapping of names to values, but got {brief(values)}.")
     values = dict(values)
     table = _table_of(type(base), kinds)
     if table and "kind" in values:
-        kind = values.pop("kind")
+        kind = _checked(values.pop("kind"), str, f"{path}.kind")
         if kind not in table:
             raise unknown_name(f"{path}.kind", kind, table)
         if table[kind] is not type(base):
@@ -78,35 +79,44 @@ def _table_of(cls: type, kinds: Kinds) -> Mapping[str, type] | None:
     return next((table for kind, table in kinds.items() if issubclass(cls, kind)), None)
 
 
-def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 80
+
+
+def brief(value: object) -> str:
+    """Return a value on one short line, however long or deep it is."""
+    try:
+        return " ".join(_BRIEF.repr(value).split())
+    except ValueError:  # Python does not print whole numbers of thousands of digits
+        return "a number of thousands of digits"
 
 
 def _checked(value: Any, hint: Any, path: str) -> Any:
     """Return the value if it has the type of the hint; an int may stand for a float, a list for a tuple."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
-        if value not in arguments or isinstance(value, bool):
-            raise unknown_name(path, value, map(str, arguments))
+        if _checked(value, str, path) not in arguments:
+            raise unknown_name(path, value, arguments)
         return value
     if origin in (Union, types.UnionType):
-        for option in arguments:
-            if type(value) is option:
-                return value
-        raise ConfigError(f"{path} is {_show(value)}, but must be one of: {', '.join(t.__name__ for t in arguments)}.")
+        if type(value) not in arguments:
+            options = ", ".join(option.__name__ for option in arguments)
+            raise ConfigError(f"{path} is {brief(value)}, but must be one of: {options}.")
+        return _checked(value, type(value), path)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise ConfigError(f"{path} is {_show(value)}, but must be a list.")
+            raise ConfigError(f"{path} is {brief(value)}, but must be a list.")
         return tuple(_checked(item, arguments[0], f"{path}[{i}]") for i, item in enumerate(value))
     if origin is dict:
-        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise ConfigError(f"{path} is {_show(value)}, but must be a mapping with names as keys.")
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
+            raise ConfigError(f"{path} is {brief(value)}, but must be a mapping with names as keys.")
         return {key: _checked(item, arguments[1], f"{path}.{key}") for key, item in value.items()}
-    if hint is float and type(value) is int and abs(value) < 2**1023:
+    if hint in (int, float) and type(value) is int and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{path} is {brief(value)}, but must be a number that fits in 64 bits.")
+    if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint:
-        raise ConfigError(f"{path} is {_show(value)}, but must be {_NAMES[hint]}.")
+        raise ConfigError(f"{path} is {brief(value)}, but must be {_NAMES[hint]}.")
     if hint is float and not math.isfinite(value):
         raise ConfigError(f"{path} is {value}, but must be a finite number.")
     return value
@@ -116,7 +126,15 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key may stand only once and 1e-4 is a number."""
+    """Safe YAML of plain values, in which a key may stand only once and 1e-4 is a number."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Refuse tags, which name types, and aliases, which can make a page of text grow without end."""
+        event: Any = self.peek_event()
+        if event.anchor or getattr(event, "tag", None):
+            line = event.start_mark.line + 1
+            raise ConfigError(f"line {line} has an anchor, an alias or a tag (&, * or !); settings are plain values.")
+        return super().compose_node(parent, index)
 
 
 def _unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -126,11 +144,13 @@ def _unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 def _refuse_repeats(keys: list[Any]) -> None:
+    seen: set[str] = set()
     for key in keys:
         if not isinstance(key, str):
-            raise ConfigError(f"the key {key!r} is not a name.")
-        if keys.count(key) > 1:
-            raise ConfigError(f"the key {key!r} stands more than once.")
+            raise ConfigError(f"the key {brief(key)} is not a name.")
+        if key in seen:
+            raise ConfigError(f"the key {brief(key)} stands more than once.")
+        seen.add(key)
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique)
@@ -144,25 +164,27 @@ LARGEST_FILE = 1_000_000
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Read a YAML or JSON file of settings; nothing in it is executed."""
+    if path.suffix not in (".json", ".yaml", ".yml"):
+        raise ConfigError(f"the settings file {path} must end in .json, .yaml or .yml.")
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise ConfigError(f"{path} is larger than {LARGEST_FILE} bytes; settings are a page of text.")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except OSError as error:
         raise ConfigError(f"the settings file {path} cannot be read: {_first_line(error)}.") from None
+    if len(data) > LARGEST_FILE:
+        raise ConfigError(f"{path} is larger than {LARGEST_FILE} bytes; settings are a page of text.")
     try:
+        text = data.decode("utf-8-sig")
         if path.suffix == ".json":
             plain = json.loads(text, object_pairs_hook=_unique_pairs)
-        elif path.suffix in (".yaml", ".yml"):
-            plain = _StrictLoader(text).get_single_data()
         else:
-            raise ConfigError(f"the settings file {path} must end in .json, .yaml or .yml.")
+            plain = _StrictLoader(text).get_single_data()
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid {path.suffix[1:].upper()}: {_first_line(error)}.") from None
     if not isinstance(plain, dict):
-        raise ConfigError(f"{path} must hold a mapping of settings, but holds {_show(plain)}.")
+        raise ConfigError(f"{path} must hold a mapping of settings, but holds {brief(plain)}.")
     return plain
 
 

@@ -16,12 +16,21 @@ from monotau.settings import read_settings
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old one or the new one and never a part."""
-    beside = path.with_name(f".{path.name}.tmp")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    beside = unfinished(path)
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def unfinished(path: Path) -> Path:
+    """Return the file in which `path` is written until it is whole; what a crash may leave behind."""
+    return path.with_name(f".{path.name}.tmp")
 
 
 def write_json(path: Path, plain: Mapping[str, Any]) -> None:

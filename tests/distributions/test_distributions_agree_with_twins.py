@@ -19,7 +19,7 @@ from naive_twins import (
 )
 from torch import Tensor
 
-from monotau.distributions import Categorical, Diracs, Distribution
+from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 ALL_32NDS = [i / 32 for i in range(1, 33)]  # every edge that `make` can draw
@@ -59,6 +59,16 @@ def test_quantiles_take_other_fractions_for_each_batch_entry(layout: str) -> Non
     close(distribution.quantile(taus), naive_quantiles(distribution, taus))
 
 
+@pytest.mark.parametrize("layout", ["lines", "lines with batched knots"])
+def test_quantiles_as_a_matrix_product_agree_up_to_rounding(layout: str) -> None:
+    curves = make(layout, seed=23)
+    assert isinstance(curves, PiecewiseLinear)
+    shared = torch.cat([TAUS, torch.zeros(1, dtype=torch.float64)]).expand(*BATCH, -1)
+    own = torch.rand(*BATCH, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for taus in (shared, own):
+        close(curves.ramp_quantile(taus), naive_quantiles(curves, taus))
+
+
 @every_layout
 def test_fraction_zero_is_the_lowest_end_of_the_curve(layout: str) -> None:
     distribution = make(layout, seed=4)
@@ -86,7 +96,7 @@ def test_w1_of_diracs_on_the_same_fractions_sorts_nothing_by_value(layout: str) 
 def test_w1_of_categoricals_on_the_same_atoms_is_the_area_between_their_cdfs(layout: str) -> None:
     one = make(layout, seed=9)
     assert isinstance(one, Categorical)
-    two = Categorical(one.atoms, make(layout, seed=10).map(lambda tensor: tensor).probs)
+    two = Categorical(one.atoms, make(layout, seed=10).probs)
     close(one.w1(two), for_each_entry(lambda index: naive_w1(twin(one, index), twin(two, index))))
 
 

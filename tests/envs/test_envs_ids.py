@@ -17,7 +17,7 @@ from monotau.errors import ConfigError
     ("given", "meant"),
     [
         ("CartPol-v1", "CartPole-v1"),
-        ("cartpole-v1", "CartPole-v1"),
+        ("CARTPOLE-V1", "CartPole-v1"),
         ("CartPole-v7", "CartPole-v1"),
         ("DeepSea-v0", "monotau/DeepSea-v0"),
         ("monotau/DeepSee-v0", "monotau/DeepSea-v0"),

@@ -17,7 +17,9 @@ GAMMA = 0.9
 @pytest.mark.parametrize("env_id", OWN)
 def test_own_worlds_pass_gymnasiums_checker(env_id):
     register_own()
-    check_env(gym.make(env_id, disable_env_checker=True).unwrapped)
+    world = gym.make(env_id, disable_env_checker=True).unwrapped
+    assert env_id == f"monotau/{type(world).__name__}-v0"
+    check_env(world)
 
 
 @pytest.mark.parametrize("world", [Coin(), TwoStepCoin(), TwoSpreads(), TimeLimit(), Chain(), Grid()], ids=str)

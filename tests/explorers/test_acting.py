@@ -62,7 +62,8 @@ def test_the_share_of_random_actions_is_epsilon():
 def test_epsilon_falls_in_a_straight_line_after_the_warm_up():
     schedule = EpsilonSchedule(start=1.0, end=0.2, decay_steps=100)
     assert [schedule.at(step) for step in (-50, 0, 25, 50, 100, 900)] == pytest.approx([1, 1, 0.8, 0.6, 0.2, 0.2])
-    assert EpsilonSchedule(start=1.0, end=0.1, decay_steps=0).at(0) == 0.1
+    at_once = EpsilonSchedule(start=1.0, end=0.1, decay_steps=0)
+    assert [at_once.at(step) for step in (-1, 0, 5)] == [1.0, 0.1, 0.1]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,15 @@ class PiecewiseLinear(Distribution):
         weights = torch.cat([half, 1 - last], dim=-1) + torch.cat([first, half], dim=-1)
         return (self.values * weights).sum(dim=-1)
 
+    def ramp_quantile(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
+        """Return the same quantiles as one matrix product: theta_0 + sum_i Delta_i * ramp_i(tau).
+
+        Faster than `quantile` both ways, for the loss; its rounding could make a curve fall by an ulp.
+        """
+        start, width = self.knots[..., None, :-1], self.knots.diff(dim=-1)[..., None, :]
+        ramps = ((taus[..., None] - start) / width).clamp(0, 1)  # *batch M N
+        return self.values[..., :1] + (ramps @ self.values.diff(dim=-1)[..., None]).squeeze(-1)
+
     def curve(self) -> Float[Tensor, "*batch K"]:
         """Quantiles at the knots."""
         return self.values

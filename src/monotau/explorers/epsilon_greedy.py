@@ -33,9 +33,11 @@ class EpsilonSchedule:
 
     def at(self, steps_since_warmup: int) -> float:
         """Return epsilon so many steps after the warm-up (before it: the start)."""
+        if steps_since_warmup < 0:
+            return self.start
         if steps_since_warmup >= self.decay_steps:
             return self.end
-        return self.start + (self.end - self.start) * max(steps_since_warmup, 0) / self.decay_steps
+        return self.start + (self.end - self.start) * steps_since_warmup / self.decay_steps
 
 
 @dataclass(frozen=True, kw_only=True)

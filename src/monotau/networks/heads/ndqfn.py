@@ -94,7 +94,7 @@ class NdqfnHead(Head):
 
     @torch.no_grad()
     def _shrink_first_increments(self, steps: int) -> None:
-        """Start with a spread of about one over all increments, whatever their number and activation.
+        """Start with a spread of at most about one over all increments, whatever their number and activation.
 
         Departure: the paper's factor 1/N contradicts its own definition of an increment; it is dropped, and its effect
         at the start kept. softplus and ELU + 1 are not near 0 at 0, so their bias starts where they are 1/N.
@@ -153,10 +153,14 @@ class NdqfnHead(Head):
 
     def loss(self, prediction: Distribution, target: Distribution, generator: torch.Generator) -> Float[Tensor, " B"]:
         """Quantile Huber loss at fresh fractions of both curves; more of them cost next to nothing here."""
+        if not (isinstance(prediction, PiecewiseLinear) and isinstance(target, PiecewiseLinear)):
+            given = f"{type(prediction).__name__} and {type(target).__name__}"
+            raise TypeError(f"NDQFN's loss needs piecewise linear distributions, but got {given}.")
         batch, device = prediction.batch_shape[0], self.knots.device
         taus = draw_fractions(self.config.online_fractions, batch, generator).to(device)
         target_taus = draw_fractions(self.config.target_fractions, batch, generator).to(device)
-        return quantile_huber(prediction.quantile(taus), taus, target.quantile(target_taus), self.config.kappa)
+        values, targets = prediction.ramp_quantile(taus), target.ramp_quantile(target_taus)
+        return quantile_huber(values, taus, targets, self.config.kappa)
 
     def statistics(self, distribution: Distribution) -> dict[str, float]:
         """Share of the increments, over support points and actions, that are zero in every state of the batch."""

@@ -1,0 +1,88 @@
+"""Counts the state-action pairs that DPE and epsilon-greedy visit in a grid world without rewards; prints JSON.
+
+The same NDQFN head, schedule and seeds for all; only the explorer differs. The bonus of pairs that were visited in the
+first half of the steps is compared with that of pairs never visited.
+"""
+
+import argparse
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from monotau import Agent
+from monotau.envs import Grid
+
+STEPS, SIZE = 5_000, 15
+SETTINGS: dict[str, Any] = {
+    "replay": {"capacity_steps": 10_000, "warmup_steps": 200},
+    "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 500},
+    "iteration_steps": 1_000,
+}
+
+
+class Visits(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
+    """Counts how often each action was taken in each state."""
+
+    def __init__(self, env: Grid) -> None:
+        super().__init__(env)
+        self.counts = np.zeros((SIZE * SIZE, 4), dtype=np.int64)
+        self.state = 0
+
+    def reset(self, **keywords: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(**keywords)
+        self.state = info["state"]
+        return observation, info
+
+    def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        """Count the step."""
+        self.counts[self.state, int(action)] += 1
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.state = info["state"]
+        return observation, reward, terminated, truncated, info
+
+
+def explore(preset: str, seed: int, epsilon: float, steps: int = STEPS) -> dict[str, Any]:
+    """Train without reward and return how much was seen, and the bonus where it was and was not."""
+    env = Visits(Grid(size=SIZE))
+    schedule = {"start": 1.0, "end": epsilon, "decay_steps": 0}
+    agent = Agent(env, preset, seed, epsilon=schedule, **SETTINGS)
+    everywhere = np.eye(SIZE * SIZE, dtype=np.float32)
+    result: dict[str, Any] = {"pairs": 0}
+    for part in (1, 2):
+        agent.learn(steps // 2)
+        if preset.endswith("dpe"):
+            with torch.no_grad():
+                bonus = agent.bonus(everywhere).numpy()
+            seen = env.counts > 0
+            result[f"bonus_visited_{part}"] = float(np.average(bonus[seen], weights=env.counts[seen]))
+            result[f"bonus_unvisited_{part}"] = float(bonus[~seen].mean()) if (~seen).any() else None
+    return result | {"pairs": int((env.counts > 0).sum())}
+
+
+def main() -> None:
+    """Run all seeds and print one line of JSON for each, then a summary."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    seeds = range(parser.parse_args().seeds)
+    torch.set_num_threads(1)
+    arms = {
+        "ndqfn-dpe, epsilon 0.01": ("ndqfn-dpe", 0.01),
+        "ndqfn, epsilon 0.01": ("ndqfn", 0.01),
+        "ndqfn, epsilon 0.1": ("ndqfn", 0.1),
+        "random walk": ("ndqfn", 1.0),
+    }
+    summary: dict[str, Any] = {"benchmark": "exploration", "steps": STEPS, "pairs_in_all": 4 * SIZE * SIZE}
+    for name, (preset, epsilon) in arms.items():
+        runs = [explore(preset, seed, epsilon) for seed in seeds]
+        for seed, run in zip(seeds, runs, strict=True):
+            print(json.dumps({"arm": name, "seed": seed} | run), flush=True)
+        summary[name] = {"pairs": [run["pairs"] for run in runs], "mean": float(np.mean([r["pairs"] for r in runs]))}
+    print(json.dumps(summary))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,532 @@
+"""The Python API: predictions of any shape, learning in pieces, and agents that come back from disk as they were."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from monotau.agent import Agent
+from monotau.envs import Chain, DeepSea
+from monotau.errors import ConfigError
+from monotau.networks.heads.iqn import Iqn
+from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.storage import read_tensors, write_tensors
+from tests.small_runs import SMALL, Frames, contents
+
+IMAGE = spaces.Box(0, 255, (6, 7, 2), np.uint8)
+FROZEN = {"explorer": {"target": "frozen", "normalise": True}}
+KINDS = {
+    "ndqfn": ("ndqfn", {}),
+    "ndqfn-dpe": ("ndqfn-dpe", {}),
+    "iqn-dpe": ("iqn-dpe", {}),
+    "ndqfn-dpe-frozen": ("ndqfn-dpe", FROZEN),
+    "iqn-dpe-frozen": ("iqn-dpe", FROZEN),
+}
+
+
+def make(env=Frames, preset="ndqfn-dpe", **settings):
+    return Agent(env, preset, **(SMALL | settings))
+
+
+def observations(agent, count=32, seed=0):
+    """Random observations, far enough from each other to call for different actions."""
+    rng = np.random.default_rng(seed)
+    if agent.spec.dtype == "uint8":
+        return rng.integers(256, size=(count, *agent.spec.shape), dtype=np.uint8)
+    return 20 * rng.standard_normal((count, *agent.spec.shape)).astype(np.float32)
+
+
+def undecided(agent):
+    """Make all actions equally good on average, so that a small network's choice depends on what it sees."""
+    batch, network = observations(agent), agent.brain.learner.online
+    stacks = np.repeat(batch[:, None], agent.config.env.frame_stack, axis=1)
+    means = agent.distribution(stacks if stacks.shape[1] > 1 else batch).mean().mean(dim=0)
+    with torch.no_grad():
+        (network.head.last if network.head.samples else network.head.baseline_last).bias.sub_(means)
+    network.changed()
+    assert len(set(agent.predict(batch)[0].tolist())) > 1
+    return agent
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return undecided(make().learn(120))
+
+
+@pytest.fixture(scope="module")
+def stacked():
+    """Sees three frames at once."""
+    return undecided(make(env_settings={"frame_stack": 3}).learn(60))
+
+
+@pytest.mark.parametrize("preset", ["ndqfn-dpe", "iqn-dpe"])
+@pytest.mark.parametrize("space", [None, IMAGE], ids=["vectors", "images"])
+def test_a_batch_is_predicted_as_its_observations_are_one_by_one(preset, space):
+    agent = undecided(make(lambda: Frames(space), preset))
+    batch = observations(agent)
+    actions, state = agent.predict(batch)
+    assert (actions.shape, actions.dtype, state) == ((32,), np.int64, None)
+    alone = [agent.predict(observation) for observation in batch]
+    assert [action for action, _ in alone] == actions.tolist()
+    assert all(np.ndim(action) == 0 and state is None for action, state in alone)
+
+
+def test_numbers_of_any_precision_and_lists_are_taken(agent):
+    batch = observations(agent)
+    actions, _ = agent.predict(batch)
+    assert agent.predict(batch.astype(np.float64))[0].tolist() == actions.tolist()
+    assert agent.predict(batch.tolist())[0].tolist() == actions.tolist()
+    assert agent.quantiles(batch.astype(np.float64), [0.5]).dtype == torch.float32
+
+
+def test_discrete_observations_are_taken_alone_and_in_batches():
+    agent = Agent("monotau/Chain-v0", "ndqfn", gamma=0.9, **SMALL).learn(100)
+    actions, _ = agent.predict(np.arange(5))
+    assert actions.shape == (5,)
+    assert [agent.predict(state)[0] for state in range(5)] == actions.tolist()
+    assert agent.predict(np.int64(3))[0] == actions[3]
+    assert agent.distribution(2).mean().shape == (2,)
+    assert torch.equal(agent.distribution(np.arange(5)).mean()[2], agent.distribution(2).mean())
+
+
+def test_deterministic_actions_are_those_of_the_highest_mean_every_time(agent):
+    batch = observations(agent)
+    actions, _ = agent.predict(batch, deterministic=True)
+    assert actions.tolist() == agent.distribution(batch).mean().argmax(dim=1).tolist()
+    for _ in range(3):
+        agent.predict(batch, deterministic=False)
+        assert agent.predict(batch)[0].tolist() == actions.tolist()
+
+
+def test_without_deterministic_the_bonus_decides():
+    agent = make(epsilon={"end": 0.0}, explorer={"c": 1e6})
+    batch = observations(agent)
+    actions, _ = agent.predict(batch, deterministic=False)
+    assert actions.tolist() == agent.bonus(batch).argmax(dim=1).tolist()
+    assert actions.tolist() != agent.predict(batch)[0].tolist()
+
+
+def test_without_deterministic_some_actions_are_random():
+    agent = make(epsilon={"end": 0.5}, explorer={"c": 0.0})
+    batch = np.repeat(observations(agent, 1), 300, axis=0)
+    assert len(set(agent.predict(batch)[0].tolist())) == 1
+    counts = np.bincount(agent.predict(batch, deterministic=False)[0], minlength=3)
+    assert counts.max() == pytest.approx(200, abs=40)
+    assert counts.min() > 20
+
+
+@pytest.mark.parametrize("first", [0, 5, -2])
+def test_actions_are_counted_from_where_the_environment_counts(first):
+    agent = undecided(make(lambda: Frames(first_action=first)).learn(20))  # Frames refuses other actions
+    batch = observations(agent)
+    indices = agent.distribution(batch).mean().argmax(dim=1).numpy()
+    assert agent.predict(batch)[0].tolist() == (indices + first).tolist()
+    explored = agent.predict(batch, deterministic=False)[0]
+    assert set(explored.tolist()) <= {first, first + 1, first + 2}
+
+
+def test_frames_handed_over_one_by_one_are_seen_as_whole_stacks(stacked):
+    """Two lanes; the second begins a new episode at the third frame."""
+    frames = observations(stacked, 10).reshape(5, 2, 2)
+    state, seen = None, np.zeros((2, 3, 2), np.float32)
+    for step, frame in enumerate(frames):
+        starts = np.array([step == 0, step in (0, 2)])
+        seen = np.roll(seen, -1, axis=1)
+        seen[starts] = 0
+        seen[:, -1] = frame
+        actions, state = stacked.predict(frame, state=state, episode_start=starts)
+        np.testing.assert_array_equal(state, seen)
+        assert actions.tolist() == stacked.predict(seen)[0].tolist()
+        assert stacked.predict(seen)[1] is None
+        assert [stacked.predict(stack)[0] for stack in seen] == actions.tolist()
+
+
+def test_a_single_frame_carries_its_stack_along(stacked):
+    frames, state = observations(stacked, 4), None
+    for frame in frames:
+        action, state = stacked.predict(frame, state)
+        assert np.ndim(action) == 0
+    np.testing.assert_array_equal(state[0], frames[1:])
+    assert action == stacked.predict(frames[1:])[0]
+    _, state = stacked.predict(frames[0], state, episode_start=[1])
+    np.testing.assert_array_equal(state[0], [[0, 0], [0, 0], frames[0]])
+
+
+def test_as_many_frames_as_a_stack_has_are_a_batch_when_episodes_are_spoken_of(stacked):
+    frames = observations(stacked, 3)
+    actions, state = stacked.predict(frames, episode_start=np.ones(3, bool))
+    assert actions.shape == (3,)
+    np.testing.assert_array_equal(state[:, -1], frames)
+    again, state = stacked.predict(frames, state)
+    assert again.shape == (3,)
+    np.testing.assert_array_equal(state[:, -2], frames)
+    assert np.ndim(stacked.predict(frames)[0]) == 0
+
+
+def evaluate_policy(model, envs, episodes):
+    """The loop of Stable-Baselines3's evaluate_policy, on a vector of environments that reset themselves."""
+    returns, running, states = [], np.zeros(envs.num_envs), None
+    seen, starts = envs.reset(seed=0)[0], np.ones(envs.num_envs, dtype=bool)
+    while len(returns) < episodes:
+        actions, states = model.predict(seen, state=states, episode_start=starts, deterministic=True)
+        seen, rewards, terminated, truncated, _ = envs.step(actions)
+        running, starts = running + rewards, terminated | truncated
+        returns += running[starts].tolist()
+        running[starts] = 0
+    return returns
+
+
+@pytest.mark.parametrize("kind", ["agent", "stacked"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_the_loop_of_stable_baselines_runs(kind, lanes, request):
+    same_step = gym.vector.AutoresetMode.SAME_STEP
+    envs = gym.vector.SyncVectorEnv([Frames] * lanes, autoreset_mode=same_step)
+    returns = evaluate_policy(request.getfixturevalue(kind), envs, 6)
+    assert returns == [5.0] * 6
+
+
+@pytest.mark.parametrize("preset", ["ndqfn-dpe", "iqn-dpe"])
+def test_distributions_quantiles_and_bonuses_have_one_row_for_each_action(preset):
+    agent, taus = make(preset=preset), [0.1, 0.25, 0.9]
+    batch = observations(agent, 4)
+    assert agent.distribution(batch).batch_shape == (4, 3)
+    assert agent.distribution(batch[0]).batch_shape == (3,)
+    assert agent.quantiles(batch, taus).shape == (4, 3, 3)
+    assert agent.quantiles(batch[0], torch.tensor(taus)).shape == (3, 3)
+    assert agent.bonus(batch).shape == (4, 3)
+    assert agent.bonus(batch[0]).shape == (3,)
+    for ask in (lambda seen: agent.quantiles(seen, taus), agent.bonus, lambda seen: agent.distribution(seen).mean()):
+        torch.testing.assert_close(ask(batch)[1], ask(batch[1]))
+        assert not ask(batch).requires_grad
+    assert (agent.bonus(batch) > 0).all()
+
+
+def test_quantiles_are_those_of_the_distribution(agent):
+    batch, taus = observations(agent), torch.linspace(0, 1, 11)
+    quantiles = agent.quantiles(batch, taus)
+    torch.testing.assert_close(quantiles, agent.distribution(batch).quantile(taus))
+    assert (quantiles.diff(dim=-1) >= 0).all()
+
+
+@pytest.mark.parametrize("taus", [0.5, [[0.5]], [0.1, 1.1], [-0.1], [float("nan")]])
+def test_fractions_that_are_none_are_refused(taus, agent):
+    with pytest.raises(ConfigError, match=r"^taus is .*, but must be a list of fractions from 0 to 1\.$"):
+        agent.quantiles(observations(agent), taus)
+
+
+def test_an_agent_without_a_bonus_says_so():
+    agent = make(preset="ndqfn")
+    with pytest.raises(ConfigError, match="this agent has no exploration bonus"):
+        agent.bonus(observations(agent))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4, 3), (4, 1, 2), (1, 1, 1, 2)])
+def test_an_observation_of_another_shape_is_refused(shape, agent, stacked):
+    with pytest.raises(
+        ConfigError, match=r"^the observation has shape \(.*\), but must be \(2,\), or a batch of them\.$"
+    ):
+        agent.predict(np.zeros(shape))
+    with pytest.raises(ConfigError, match=r"must be \(2,\), or a batch of them, or stacks of 3\.$"):
+        stacked.predict(np.zeros(shape))
+
+
+def test_a_state_of_other_observations_is_refused(stacked):
+    _, state = stacked.predict(observations(stacked, 2))
+    with pytest.raises(
+        ConfigError, match=r"^state has shape \(2, 3, 2\), but must be \(1, 3, 2\), as predict returned it"
+    ):
+        stacked.predict(observations(stacked, 1), state)
+
+
+def test_learning_goes_on_where_it_stopped():
+    agent = make()
+    assert agent.history == []
+    before = agent.quantiles(observations(agent), [0.5])
+    assert agent.learn(150) is agent
+    assert [line["step"] for line in agent.history] == [50, 100, 150]
+    between = agent.quantiles(observations(agent), [0.5])
+    agent.learn(70, evaluated=True)
+    assert [(line["kind"], line["step"]) for line in agent.history[3:]] == [("train", 200), ("eval", 220)]
+    assert agent.history[3]["updates"] > agent.history[2]["updates"] > 0
+    assert not torch.equal(before, between)
+    assert not torch.equal(between, agent.quantiles(observations(agent), [0.5]))
+
+
+def test_steps_that_cannot_be_made_are_refused():
+    agent = make(env_settings={"num_envs": 2})
+    for steps in (0, -2, 3):
+        with pytest.raises(ConfigError, match=rf"^total_steps is {steps}, but must be a positive multiple of .* \(2\)"):
+            agent.learn(steps)
+    assert agent.learn(4).history == []
+
+
+def test_settings_are_given_by_keyword():
+    agent = Agent(
+        "monotau/DeepSea-v0",
+        "ndqfn",
+        7,
+        n_step=1,
+        head={"increment": "softplus", "hidden": 8},
+        env_settings={"kwargs": {"size": 4}, "frame_stack": 2},
+        profile="minatar",
+    )
+    config = agent.config
+    assert (config.preset, config.profile, config.seed, config.n_step) == ("ndqfn", "minatar", 7, 1)
+    assert config.head == Ndqfn(increment="softplus", hidden=8)
+    assert (config.env.id, config.env.kwargs, config.env.frame_stack) == ("monotau/DeepSea-v0", {"size": 4}, 2)
+    assert agent.spec.shape == (4, 4)
+    assert make(preset="ndqfn", head={"kind": "iqn"}).config.head == Iqn(hidden=128)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_steps": 1}, "the setting 'n_steps' is unknown. Did you mean 'n_step'"),
+        ({"head": {"knotz": 1}}, "the setting 'head.knotz' is unknown"),
+        ({"env_settings": {"frames": 1}}, "the setting 'env.frames' is unknown"),
+        ({"preset": "nope"}, "the preset 'nope' is unknown"),
+        ({"profile": "nope"}, "the profile 'nope' is unknown"),
+        ({"steps": "many"}, "steps is 'many', but must be a whole number"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        make(**settings)
+
+
+def test_an_environment_is_given_by_id_ready_made_or_by_a_callable():
+    assert Agent("Acrobot-v1", **SMALL).learn(60).config.env.id == "Acrobot-v1"
+    assert make(lambda: gym.make("Acrobot-v1")).learn(60).config.env.id == "Acrobot-v1"
+    env = Frames()
+    agent = make(env)
+    assert len(agent.learn(60).evaluate(2).returns) == 2
+    assert env.closes == 0
+    assert env.observation_space.contains(env.reset(seed=0)[0])
+    assert env.step(0)[1] == 1.0
+
+
+def test_an_evaluation_plays_as_many_episodes_as_it_is_asked_for(agent):
+    evaluation = agent.evaluate(7)
+    assert (evaluation.returns, evaluation.lengths) == ([5.0] * 7, [5] * 7)
+    with pytest.raises(ConfigError, match=r"evaluation\.episodes is 0, but must be at least 1"):
+        agent.evaluate(0)
+
+
+def test_a_verbose_agent_reports_on_standard_error(capsys):
+    make(verbose=True).learn(100, evaluated=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "evaluation: return     5.00" in err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_agent_comes_back_from_disk_bit_by_bit(kind, tmp_path):
+    preset, settings = KINDS[kind]
+    agent = make("CartPole-v1", preset, seed=3, **settings).learn(120)
+    explorer, batch, taus = agent.brain.explorer, observations(agent), torch.linspace(0, 1, 7)
+    if settings:  # a frozen target that its seed alone would not bring back
+        with torch.no_grad():
+            next(explorer.target.parameters()).add_(0.1)
+        explorer.target.changed()
+    agent.save(tmp_path / "deep" / "agent")
+    loaded = Agent.load(str(tmp_path / "deep" / "agent"))
+    assert loaded.config == agent.config
+    assert loaded.predict(batch)[0].tolist() == agent.predict(batch)[0].tolist()
+    assert torch.equal(loaded.quantiles(batch, taus), agent.quantiles(batch, taus))
+    assert torch.equal(loaded.distribution(batch).curve(), agent.distribution(batch).curve())
+    if kind != "ndqfn":
+        assert torch.equal(loaded.bonus(batch), agent.bonus(batch))
+        assert torch.equal(loaded.brain.explorer.moments, explorer.moments)
+        assert (explorer.moments[0] > 0) == bool(settings)
+    fresh = make("CartPole-v1", preset, seed=3, **settings)
+    assert not torch.equal(fresh.quantiles(batch, taus), agent.quantiles(batch, taus))
+    assert len(loaded.learn(60).evaluate(1).returns) == 1
+
+
+def test_saving_twice_writes_the_same_files(agent, tmp_path):
+    agent.save(tmp_path)
+    first = contents(tmp_path)
+    assert set(first) == {"agent.json", "weights.safetensors"}
+    Agent.load(tmp_path).save(tmp_path)
+    assert contents(tmp_path) == first
+
+
+def test_an_agent_loaded_without_its_environment_predicts_but_does_not_learn(tmp_path):
+    agent = make(lambda: Frames(first_action=4), env_settings={"frame_stack": 2}).learn(60)
+    agent.save(tmp_path)
+    loaded = Agent.load(tmp_path)
+    batch = observations(agent)
+    actions, state = loaded.predict(batch)
+    expected = agent.predict(batch)
+    assert (actions.tolist(), state.tolist()) == (expected[0].tolist(), expected[1].tolist())
+    for use in (lambda: loaded.learn(10), loaded.evaluate):
+        with pytest.raises(
+            ConfigError, match=r"loaded without an environment; use Agent\.load\(directory, env=\.\.\.\)"
+        ):
+            use()
+    for env in (Frames(first_action=4), lambda: Frames(first_action=4)):
+        loaded = Agent.load(tmp_path, env=env)
+        assert loaded.learn(20).predict(batch)[0].min() >= 4
+
+
+def test_an_agent_made_with_an_id_may_be_loaded_with_another_or_with_an_environment(tmp_path):
+    agent = Agent("monotau/DeepSea-v0", env_settings={"kwargs": {"size": 4}}, **SMALL)
+    agent.save(tmp_path)
+    assert Agent.load(tmp_path).learn(10).envs.name == "monotau/DeepSea-v0"
+    assert Agent.load(tmp_path, env=DeepSea(size=4)).learn(10).envs.name == "DeepSea"
+    make("CartPole-v1").save(tmp_path)
+    loaded = Agent.load(tmp_path, env="CartPole-v0")
+    assert (loaded.config.env.id, loaded.envs.name) == ("CartPole-v0", "CartPole-v0")
+
+
+OTHERS = {
+    "shape": lambda: Frames(spaces.Box(-1, 1, (3,), np.float32)),
+    "dtype": lambda: Frames(spaces.Box(0, 1, (2,), np.uint8)),
+    "kind": Chain,
+    "actions": lambda: Frames(actions=4),
+    "first action": lambda: Frames(first_action=1),
+    "id": "CartPole-v1",
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_an_agent_is_not_loaded_into_another_kind_of_environment(other, agent, tmp_path):
+    agent.save(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"^the agent in \S+ is for 3 actions from 0 and observations .* has \d actions"
+    ):
+        Agent.load(tmp_path, env=OTHERS[other])
+
+
+def test_an_agent_that_cannot_be_saved_says_so(agent, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match=r"^the agent cannot be saved in \S+file: .*File exists"):
+        agent.save(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+MISSING = object()
+EDITS = [
+    ("format", MISSING, "the format is None, but must be 1"),
+    ("format", 2, "the format is 2, but must be 1"),
+    ("format", [[]], r"the format is \[\[\]\], but must be 1"),
+    ("config", MISSING, "the fields are action_start, actions, env_by_id, format, observation, but must be"),
+    ("extra", 1, "the fields are .*, extra, .*, but must be"),
+    ("config", [], r"the settings must be a mapping of names to values, but are \[\]"),
+    ("config.preset", MISSING, "config must name a preset and a profile"),
+    ("config.profile", MISSING, "config must name a preset and a profile"),
+    ("config.preset", ["ndqfn"], "the preset must be a name"),
+    ("config.preset", "nope", "the preset 'nope' is unknown"),
+    ("config.profile", {}, "the profile must be a name"),
+    ("config.profile", "nope", "the profile 'nope' is unknown"),
+    ("config.extra", 1, "the setting 'extra' is unknown"),
+    ("config.steps", "many", "steps is 'many', but must be a whole number"),
+    ("config.head", [], r"head must be a mapping of names to values, but got \[\]"),
+    ("config.head.kind", ["iqn"], r"head\.kind is \['iqn'\], but must be text"),
+    ("config.head.knots", 1, r"head\.knots is 1, but must be between 2 and 1000"),
+    ("config.env.kwargs", {"a": {}}, r"env\.kwargs\.a is {}, but must be one of"),
+    ("observation", None, "observation must be a mapping of names to values, but got None"),
+    ("observation.dtype", MISSING, "An observation spec has the fields .*, but must have exactly"),
+    ("observation.extra", 1, r"the setting 'observation\.extra' is unknown"),
+    ("observation.kind", "video", r"observation\.kind 'video' is unknown"),
+    ("observation.kind", "image", "no environment has 3 actions from 0 and observations"),
+    ("observation.kind", "discrete", "no environment has 3 actions"),
+    ("observation.shape", "abc", r"observation\.shape is 'abc', but must be a list"),
+    ("observation.shape", ["2"], r"observation\.shape\[0\] is '2', but must be a whole number"),
+    ("observation.shape", [0], "no environment has 3 actions"),
+    ("observation.shape", [-2], "no environment has 3 actions"),
+    ("observation.shape", [1, 1, 1, 1], "no environment has 3 actions"),
+    ("observation.shape", [10**30], r"observation\.shape\[0\] is 1000.*, but must be a number that fits in 64 bits"),
+    ("observation.dtype", "zeros", "no environment has 3 actions"),
+    ("observation.dtype", "float64", "no environment has 3 actions"),
+    ("observation.size", 0, "no environment has 3 actions"),
+    ("observation.scale", "1", r"observation\.scale is '1', but must be a number"),
+    ("actions", 0, "no environment has 0 actions"),
+    ("actions", True, "actions is True, but must be a whole number"),
+    ("actions", 3.0, r"actions is 3\.0, but must be a whole number"),
+    ("action_start", "0", "action_start is '0', but must be a whole number"),
+    ("env_by_id", 0, "env_by_id is 0, but must be true or false"),
+]
+
+
+def edited(path, where, value):
+    """Change one entry of a JSON file."""
+    whole = entry = json.loads(path.read_text())
+    *outer, last = where.split(".")
+    for name in outer:
+        entry = entry[name]
+    entry[last] = value
+    if value is MISSING:
+        del entry[last]
+    path.write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize(("where", "value", "message"), EDITS)
+def test_an_edited_agent_is_refused_by_what_was_edited(where, value, message, agent, tmp_path):
+    agent.save(tmp_path)
+    edited(tmp_path / "agent.json", where, value)
+    with pytest.raises(ConfigError, match=rf"^\S+/agent\.json: {message}") as caught:
+        Agent.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [("actions", 2**40), ("observation.shape", [2**40]), ("config.head.hidden", 2**40), ("actions", 4)],
+)
+def test_sizes_that_the_weights_do_not_have_are_refused(where, value, agent, tmp_path):
+    agent.save(tmp_path)
+    edited(tmp_path / "agent.json", where, value)
+    with pytest.raises(ConfigError, match=r"weights\.safetensors does not fit its settings: ") as caught:
+        Agent.load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_image_that_no_memory_could_hold_is_refused(tmp_path):
+    make(lambda: Frames(IMAGE)).save(tmp_path)
+    edited(tmp_path / "agent.json", "observation.shape", [2**30, 2**30, 2])
+    with pytest.raises(ConfigError, match=r"^\S+/agent\.json: "):
+        Agent.load(tmp_path)
+
+
+@pytest.mark.parametrize("depth", [500, 100_000])
+def test_a_deeply_nested_agent_is_refused(depth, agent, tmp_path):
+    agent.save(tmp_path)
+    nested = '{"a": ' * depth + "1" + "}" * depth
+    path = tmp_path / "agent.json"
+    whole = path.read_text()
+    for field in ("format", "config", "actions", "observation"):
+        value = json.dumps(json.loads(whole)[field], indent=2).replace("\n", "\n  ")
+        assert f'"{field}": {value}' in whole
+        path.write_text(whole.replace(f'"{field}": {value}', f'"{field}": {nested}'))
+        with pytest.raises(ConfigError, match=r"agent\.json") as caught:
+            Agent.load(tmp_path)
+        assert len(str(caught.value)) < 600
+
+
+def test_weights_that_are_missing_damaged_or_of_another_agent_are_refused(agent, tmp_path):
+    agent.save(tmp_path)
+    path = tmp_path / "weights.safetensors"
+    tensors = read_tensors(path)
+    write_tensors(path, {name: tensor for name, tensor in tensors.items() if name != "explorer.moments"})
+    with pytest.raises(ConfigError, match=r"weights\.safetensors does not fit its settings: 'moments'"):
+        Agent.load(tmp_path)
+    write_tensors(path, {name: tensor for name, tensor in tensors.items() if not name.startswith("online")})
+    with pytest.raises(ConfigError, match=r"weights\.safetensors does not fit its settings: .*Missing key") as caught:
+        Agent.load(tmp_path)
+    assert "\n" not in str(caught.value)
+    path.write_bytes(b"noise")
+    with pytest.raises(ConfigError, match=r"the weights \S+ cannot be read"):
+        Agent.load(tmp_path)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"the weights \S+ cannot be read: .*No such file"):
+        Agent.load(tmp_path)
+
+
+def test_a_directory_without_an_agent_is_refused(tmp_path):
+    for directory in (tmp_path, tmp_path / "missing", "a" * 300):
+        with pytest.raises(ConfigError, match=r"agent\.json cannot be read"):
+            Agent.load(directory)

@@ -1,0 +1,143 @@
+"""The record of a run: lines on disk as they come, TensorBoard beside them, and a bar for people."""
+
+import io
+import json
+import math
+import struct
+
+import pytest
+from rich.console import Console
+from tensorboardX.proto.event_pb2 import Event
+
+from monotau.errors import ConfigError
+from monotau.log import Log, read_lines
+from monotau.progress import FIELDS, Display
+
+
+def scalars(directory):
+    """{(tag, step): value} of a TensorBoard file: records of length, its checksum, an event and its checksum."""
+    (path,) = directory.glob("events.out.tfevents.*")
+    data, position, found = path.read_bytes(), 0, {}
+    while position < len(data):
+        (length,) = struct.unpack_from("<Q", data, position)
+        event = Event.FromString(data[position + 12 : position + 12 + length])
+        found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
+        position += 16 + length
+    return found
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = Log(tmp_path)
+    yield log
+    log.close()
+
+
+def test_each_line_is_on_disk_as_soon_as_it_is_written(log, tmp_path):
+    log.write("train", 10, {"loss": 0.5, "updates": 3, "note": "x", "bonus_mean": None})
+    first = {"step": 10, "kind": "train", "loss": 0.5, "updates": 3, "note": "x", "bonus_mean": None}
+    assert read_lines(tmp_path / "metrics.jsonl") == [first]
+    log.write("eval", 20, {"return_mean": 1.0})
+    assert (
+        read_lines(tmp_path / "metrics.jsonl") == log.lines == [first, {"step": 20, "kind": "eval", "return_mean": 1.0}]
+    )
+    assert list(first)[:2] == list(json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0]))[:2]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_a_finite_number_is_written_as_null(value, log, tmp_path):
+    log.write("train", 1, {"loss": value, "q_mean": 2.0})
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "kind": "train", "loss": null, "q_mean": 2.0}\n'
+    assert log.lines[0]["loss"] is None
+
+
+def test_tensorboard_has_the_same_numbers_under_their_kind(log, tmp_path):
+    log.write("train", 10, {"loss": 0.5, "updates": 3, "bonus_mean": None, "policy": "x", "q_mean": math.nan})
+    log.write("train", 20, {"loss": 0.25})
+    log.write("eval", 20, {"return_mean": -7.0})
+    log.close()
+    expected = {
+        ("train/loss", 10): 0.5,
+        ("train/updates", 10): 3,
+        ("train/loss", 20): 0.25,
+        ("eval/return_mean", 20): -7,
+    }
+    assert scalars(tmp_path) == expected
+
+
+def test_a_log_without_a_directory_only_remembers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = Log()
+    log.write("train", 1, {"loss": 1.0})
+    log.close()
+    assert log.lines == [{"step": 1, "kind": "train", "loss": 1.0}]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_line_of_a_kind_is_the_newest():
+    log = Log()
+    for step, kind in ((1, "train"), (2, "eval"), (3, "train")):
+        log.write(kind, step, {})
+    assert (log.last("train"), log.last("eval"), log.last("other")) == (log.lines[2], log.lines[1], None)
+
+
+def test_a_new_log_begins_anew(tmp_path):
+    for step in (1, 2):
+        log = Log(tmp_path)
+        log.write("train", step, {})
+        log.close()
+    assert [line["step"] for line in read_lines(tmp_path / "metrics.jsonl")] == [2]
+
+
+@pytest.mark.parametrize("torn", ["", "{", '{"step": 3, "ki', '{"step": 3, "loss": 0.', '{"step": 3, "kind": "train"'])
+def test_a_last_line_torn_by_a_crash_is_left_out(torn, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "kind": "train"}\n{"step": 2, "kind": "train"}\n' + torn)
+    assert [line["step"] for line in read_lines(path)] == [1, 2]
+
+
+def test_a_damaged_line_before_the_last_hides_nothing(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 2 is not JSON, and it is not the last one\.$"):
+        read_lines(path)
+
+
+def test_metrics_that_cannot_be_read_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"^the metrics \S+metrics\.jsonl cannot be read: .*No such file"):
+        read_lines(tmp_path / "metrics.jsonl")
+    (tmp_path / "metrics.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(ConfigError, match=r"^the metrics \S+metrics\.jsonl cannot be read: .*codec"):
+        read_lines(tmp_path / "metrics.jsonl")
+
+
+def shown(terminal, use):
+    """What a person sees."""
+    file = io.StringIO()
+    display = Display(Console(file=file, force_terminal=terminal, width=150))
+    use(display)
+    return file.getvalue()
+
+
+def train(display):
+    with display.bar(total_steps=200, done_steps=50):
+        display.advance(100, {"return": 12.345, "bonus": None, "loss": 0.5})
+        display.say("step 100")
+        display.advance(150, stage="evaluating")
+    display.advance(200, {"return": 99.0})
+
+
+def test_a_terminal_shows_a_bar_with_the_newest_numbers():
+    text = shown(True, train)
+    assert all(name in text for name in FIELDS)
+    assert all(part in text for part in ("75%", "12.3", "0.5", "evaluating", "step 100", "steps/s"))
+    assert "99" not in text.rpartition("75%")[2]
+
+
+def test_elsewhere_only_lines_are_printed():
+    assert shown(False, train) == "step 100\n"
+
+
+def test_a_silent_display_prints_nothing(capsys):
+    train(Display(None))
+    assert capsys.readouterr() == ("", "")
