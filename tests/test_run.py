@@ -3,6 +3,8 @@
 import io
 import json
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -32,9 +34,14 @@ def told(directory, resolved):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A directory with a finished run, and what was said."""
-    directory = tmp_path_factory.mktemp("runs") / "deep" / "run"
-    return directory, told(directory, small_run())
+    """A directory with a finished run, made by the program itself, and what it said."""
+    home = tmp_path_factory.mktemp("runs")
+    directory, settings = home / "deep" / "run", home / "settings.json"
+    settings.write_text(json.dumps(SMALL))
+    words = [sys.executable, "-m", "monotau", "train", "--config", str(settings), "--out", str(directory)]
+    done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return directory, done.stdout
 
 
 @pytest.fixture
@@ -173,13 +180,15 @@ def test_a_run_cut_off_at_any_place_starts_over(finished, tmp_path, monkeypatch,
 def test_the_directory_of_another_run_is_refused_and_left_alone(finished):
     directory, _ = finished
     before = contents(directory)
-    other = small_run(seed=4, head={"knots": 9}, env_settings=None) if False else small_run(seed=4, head={"knots": 9})
+    other = small_run(seed=4, head={"knots": 9})
     message = (
         r"holds another run: it differs in head\.knots \(32 there, 9 here\), seed \(0 there, 4 here\); name another"
     )
     with pytest.raises(ConfigError, match=message):
         train_into(directory, other, silent())
-    message = r"it differs in head\.action_fractions \(None there, 32 here\), head\.increment \(relu there, None here\), .* and more;"
+    message = (
+        r"it differs in head\.action_fractions \(None there, 32 here\), head\.increment \(relu there, None .* and more;"
+    )
     with pytest.raises(ConfigError, match=message):
         train_into(directory, small_run("iqn-dpe"), silent())
     assert contents(directory) == before

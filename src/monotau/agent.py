@@ -76,6 +76,11 @@ class Agent:
         """What was logged while learning: the lines of metrics.jsonl."""
         return self._training.log.lines if self._training else []
 
+    @property
+    def steps(self) -> int:
+        """How many steps it has learned from."""
+        return self._training.step if self._training else 0
+
     def learn(self, total_steps: int, *, evaluated: bool = False) -> "Agent":
         """Train for so many steps more; `evaluated` adds an evaluation after each iteration to the history."""
         if total_steps < 1 or total_steps % self.config.env.num_envs:

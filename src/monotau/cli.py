@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -134,7 +135,7 @@ def _train(words: list[str], console: Console) -> None:
 def _named_first(words: list[str]) -> dict[str, str]:
     """Return the words that decide the defaults of all other settings, and so are read before them."""
     named = {"preset": words[0]} if words and not words[0].startswith("-") else {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--") and name in ("env", "config", "profile", "head", "explorer", "torso"):
             named[name] = value if equals else following
@@ -154,7 +155,7 @@ def _parse(what: type, words: list[str], program: str, default: Any = None) -> A
             raise
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box.getvalue())  # on a terminal it is coloured
     inside = plain.partition("\n")[2]  # the first line is the box's title
-    text = " ".join(re.sub(r"[─│╭╮╰╯]+", " ", inside).split()).partition(" For full helptext")[0]
+    text = " ".join(re.sub(r"[─│╭╮╰╯]+|-{5,}", " ", inside).split()).partition(" For full helptext")[0]
     if match := re.search(r"Unrecognized options: ([^ ,]+)", text):
         known = _flags(default) if isinstance(default, _Train) else []
         near = difflib.get_close_matches(match[1], known, n=2)

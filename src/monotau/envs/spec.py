@@ -89,9 +89,10 @@ class ObservationSpec:
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused below
             frames = observation.astype(self.dtype, copy=False)
         if self.dtype == "float32" and not np.isfinite(frames).all():
+            value = observation[~np.isfinite(frames)].flat[0]
             raise EnvironmentFault(
-                "The environment returned an observation with NaN, an infinity or a number beyond float32; "
-                "learning from it would spread NaN to every weight."
+                f"The environment returned an observation with the value {value}, which float32 cannot hold as a "
+                f"finite number; learning from it would spread to every weight."
             )
         return frames
 

@@ -63,7 +63,7 @@ class TorsoConfig(ABC):
 class Mlp(TorsoConfig):
     """Fully connected layers, for vectors and discrete states."""
 
-    width: int = 128
+    width: int = 256
     """Units in each layer."""
     layers: int = 2
     """Number of layers."""

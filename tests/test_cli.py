@@ -1,0 +1,427 @@
+"""The command line: what a user can mend is one line and exit code 2, before anything is written."""
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+
+import gymnasium as gym
+import pytest
+import torch
+
+from monotau import cli
+from monotau.agent import Agent
+from monotau.cli import main
+from monotau.configs import Config
+from monotau.envs import list_envs
+from monotau.explorers import EXPLORERS
+from monotau.networks import HEADS, TORSOS
+from monotau.presets import PRESETS, PROFILES
+from monotau.storage import write_json
+from tests.small_runs import SMALL, SMALL_FLAGS, contents, small_run
+
+
+@pytest.fixture
+def call(capsys, monkeypatch, tmp_path):
+    """Call the program in an empty directory: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        code = 0
+        try:
+            main(list(words))
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def refused(call, tmp_path):
+    """Call the program with something a user can mend; return the one line that says so."""
+
+    def refused(*words):
+        before = contents(tmp_path), sorted(tmp_path.rglob("*"))
+        code, out, err = call(*words)
+        assert (code, out) == (2, "")
+        assert (contents(tmp_path), sorted(tmp_path.rglob("*"))) == before
+        return one_line(err)
+
+    return refused
+
+
+def one_line(err):
+    assert re.fullmatch(r"error: [^\n]+\n", err), err
+    assert "Traceback" not in err
+    return err.removeprefix("error: ").rstrip()
+
+
+REFUSED = [
+    (["fly"], "the command 'fly' is unknown. Allowed: train, evaluate, list."),
+    (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
+    (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
+    (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),
+    (["train", "--env", "nowhere:Env-v0"], "env.id 'nowhere:Env-v0' cannot be made: ModuleNotFoundError"),
+    (["train", "--env"], "--env needs a value."),
+    (["train", "--env="], "--env needs a value."),
+    (["train", "--env", "--steps", "5"], "--env needs a value."),
+    (["train", "--config"], "--config needs a value."),
+    (["train", "--out"], "Missing value for argument '--out'. Expected 1 values."),
+    (["train", "--head.support", "0.5", "0.1"], "head.support is (0.5, 0.1), but must be at least two points that"),
+    (["train", "--head.support", "0.1,0.5"], "--head.support takes [FLOAT [FLOAT ...]], but: "),
+    (["train", "--replay.warmup-steps", "60000"], "replay.warmup_steps is 60000, but must be between 1 and"),
+    (["train", "--gamma", "nan"], "gamma is nan, but must be from 0 to 1"),
+    (["train", "--seed", "-1"], "seed is -1, but must be at least 0."),
+    (["train", "--stepz", "5"], "the option '--stepz' is unknown here. Did you mean --steps"),
+    (["train", "--head.knotz", "5"], "the option '--head.knotz' is unknown here. Did you mean --head.knots"),
+    (["train", "--confg", "x"], "the option '--confg' is unknown here. Did you mean --config"),
+    (["train", "--fly"], "the option '--fly' is unknown here. See monotau train --help."),
+    (["train", "--steps", "many"], "--steps takes INT, but: invalid literal for int() with base 10: 'many'."),
+    (["train", "--steps", "1.5"], "--steps takes INT, but: invalid literal for int() with base 10: '1.5'."),
+    (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes FLOAT, but: "),
+    (["train", "--head.increment", "sine"], "invalid choice 'sine' for argument '--head.increment'."),
+    (["train", "--steps", "5", "iqn"], "the preset 'iqn' must come first: monotau train iqn ..."),
+    (["train", "--double-q", "False"], "'False' is no preset and belongs to no option."),
+    (["train", "iqn", "ndqfn"], "the option 'ndqfn' is unknown here."),
+    (["train", "--head", "nope"], "head.kind 'nope' is unknown. Allowed: iqn, ndqfn."),
+    (["train", "--explorer=nope"], "explorer.kind 'nope' is unknown."),
+    (["train", "--torso", "nope"], "torso.kind 'nope' is unknown."),
+    (["train", "--torso", "nature"], "torso 'nature' needs images of at least 36x36, but the observations are vectors"),
+    (["train", "--profile", "nope"], "the profile 'nope' is unknown."),
+    (["train", "--env.kwargs", "size", "3"], "env.id 'CartPole-v1' cannot be made: TypeError"),
+    (["evaluate"], "Missing from monotau evaluate: DIR"),
+    (["evaluate", "nowhere"], "the settings file nowhere/agent.json cannot be read: "),
+    (["evaluate", "a" * 300], "cannot be read: [Errno 36] File name too long"),
+    (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
+    (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
+    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,envs}"),
+    (["list", "birds"], "invalid choice 'birds' for argument 'what'. Expected one of ('presets',"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words)[:50] for words, _ in REFUSED])
+def test_what_cannot_be_done_is_one_line_and_nothing_is_written(words, message, refused):
+    assert message in refused(*words)
+
+
+def test_a_device_that_is_not_there_is_refused(refused, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert refused("train", "--device", "cuda") == (
+        "device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu."
+    )
+
+
+FILES = [
+    ("steps: 5\nhead: {knotz: 3}\n", "the setting 'head.knotz' is unknown. Did you mean 'head.knots'"),
+    ("steps: many\n", "steps is 'many', but must be a whole number."),
+    ("gamma: true\n", "gamma is True, but must be a number."),
+    ("preset: [iqn]\n", "the preset must be a name, but is ['iqn']."),
+    ("preset: nope\n", "the preset 'nope' is unknown."),
+    ("profile: 3\n", "the profile must be a name, but is 3."),
+    ("head: {kind: [iqn]}\n", "head.kind is ['iqn'], but must be text."),
+    (
+        "env:\n  kwargs:\n    ? 'a\n\n      b'\n    : 1\n",
+        "env.kwargs is {'a\\nb': 1}, but must be a mapping with names as keys.",
+    ),
+    ("- steps\n", "settings.yaml must hold a mapping of settings, but holds ['steps']."),
+    ("steps: 1\nsteps: 2\n", "settings.yaml: the key 'steps' stands more than once."),
+    ("steps: !!python/name:os.system\n", "settings.yaml: line 1 has an anchor, an alias or a tag"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), FILES)
+def test_a_file_of_settings_is_read_strictly(text, message, refused, tmp_path):
+    (tmp_path / "settings.yaml").write_text(text)
+    assert message in refused("train", "--config", "settings.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("missing.yaml", "No such file"), ("settings.txt", "must end in .json, .yaml or .yml"), (".", "must end in")],
+)
+def test_a_file_of_settings_that_cannot_be_read_is_refused(name, reason, refused):
+    message = refused("train", "--config", name)
+    assert message.startswith(f"the settings file {name}")
+    assert reason in message
+
+
+@pytest.fixture
+def run_directory(tmp_path):
+    """What a finished run leaves, without the training."""
+    directory, config = tmp_path / "run", small_run().config
+    Agent("CartPole-v1", **SMALL).save(directory / "agent")
+    write_json(directory / "config.json", config.to_plain())
+    returns = {"return_mean": 20.0, "return_std": 1.0, "episodes": 2}
+    outcome = {"random": returns, "final": returns | {"return_mean": 30.5}, "best_return_mean": 31.0, "seconds": 60.0}
+    write_json(directory / "result.json", outcome)
+    return directory
+
+
+def test_the_directory_of_another_run_is_refused_by_what_differs(refused, run_directory):
+    message = refused("train", "--config", "run/config.json", "--seed", "5", "--out", "run")
+    assert message == (
+        "--out is run, which holds another run: it differs in seed (0 there, 5 here); name another directory."
+    )
+
+
+def test_a_directory_of_something_else_is_refused(refused, tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    assert "which is not empty and holds no run" in refused("train", "--out", ".")
+    assert "which is a file" in refused("train", "--out", "thesis.tex")
+    assert "which cannot be written to" in refused("train", "--out", "thesis.tex/run")
+    assert "which cannot be used" in refused("train", "--out", "a" * 300)
+
+
+def test_the_settings_of_a_run_are_settings_for_a_run(call, run_directory):
+    """The same settings, so the same run, and that one is finished."""
+    code, out, err = call("train", "--config", "run/config.json", "--out", "run")
+    assert (code, err) == (0, "")
+    assert out.startswith("run is finished already")
+    assert "final evaluation: return 30.50 ± 1.00 over 2 episodes (best 31.00), random policy 20.00 ± 1.00; 60 s" in out
+
+
+SHOWN = [
+    [],
+    ["iqn-star", "--env", "MinAtar/Breakout-v1", "--seed", "3"],
+    ["ndqfn-vpe", "--env", "monotau/DeepSea-v0", "--env.kwargs", "size", "4", "stochastic", "True"],
+    ["--head.support", "0.1", "0.5", "0.9", "--head", "ndqfn", "--explorer.normalise", "--no-double-q"],
+    ["ndqfn", "--head=iqn", "--head.kappa", "0.5", "--explorer", "dpe", "--explorer.c", "2", "--profile", "atari"],
+]
+
+
+@pytest.mark.parametrize("words", SHOWN, ids=[" ".join(words)[:40] or "nothing" for words in SHOWN])
+def test_the_settings_shown_are_a_file_that_gives_the_same_settings(words, call, tmp_path):
+    code, shown, err = call("train", *words, "--show")
+    assert (code, err) == (0, "")
+    assert list(json.loads(shown)) == [field.name for field in fields(Config)]
+    (tmp_path / "settings.json").write_text(shown)
+    assert call("train", "--config", "settings.json", "--show") == (0, shown, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+def test_flags_say_what_they_say(call):
+    words = ["--head", "iqn", "--head.kappa", "0.5", "--no-double-q", "--optimiser.learning-rate", "1e-4"]
+    shown = json.loads(call("train", "ndqfn-dpe", "--env", "Acrobot-v1", *words, "--show")[1])
+    assert (shown["preset"], shown["env"]["id"], shown["double_q"]) == ("ndqfn-dpe", "Acrobot-v1", False)
+    assert (shown["head"]["kind"], shown["head"]["kappa"]) == ("iqn", 0.5)
+    assert (shown["optimiser"]["learning_rate"], shown["head"]["hidden"]) == (1e-4, 128)
+
+
+def test_flags_come_after_the_file_the_file_after_the_profile_and_that_after_the_preset(call, tmp_path):
+    file = {"preset": "iqn-star", "env": {"id": "Acrobot-v1"}, "n_step": 2, "head": {"kind": "iqn", "kappa": 2}}
+    (tmp_path / "file.yaml").write_text(json.dumps(file | {"update": {"batch_size": 5, "every_steps": 6}}))
+    shown = json.loads(call("train", "--config", "file.yaml", "--update.batch-size", "7", "--show")[1])
+    assert (shown["preset"], shown["env"]["id"], shown["n_step"]) == ("iqn-star", "Acrobot-v1", 2)
+    assert shown["update"] == {"batch_size": 7, "every_steps": 6, "sync_every_steps": 500}
+    assert (shown["head"]["kappa"], shown["head"]["hidden"], shown["head"]["online_fractions"]) == (2.0, 128, 32)
+    words = ["iqn", "--config=file.yaml", "--env", "CartPole-v1", "--profile", "atari", "--explorer", "dpe", "--show"]
+    shown = json.loads(call("train", *words)[1])
+    assert (shown["preset"], shown["profile"], shown["env"]["id"]) == ("iqn", "atari", "CartPole-v1")
+    assert (shown["n_step"], shown["head"]["online_fractions"], shown["head"]["hidden"]) == (2, 64, 512)
+    assert (shown["explorer"]["kind"], shown["update"]["sync_every_steps"]) == ("dpe", 8000)
+
+
+def test_another_part_on_the_command_line_replaces_the_one_in_the_file(call, run_directory):
+    words = ["--head", "iqn", "--explorer", "epsilon-greedy", "--show"]
+    code, out, err = call("train", "--config", "run/config.json", *words)
+    assert (code, err) == (0, "")
+    assert (json.loads(out)["head"]["kind"], json.loads(out)["explorer"]) == ("iqn", {"kind": "epsilon-greedy"})
+
+
+@pytest.mark.parametrize("words", [["--fly"], ["--steps", "many"]])
+def test_a_terminal_is_told_the_same(words, call, monkeypatch):
+    """There the parser colours its complaint, which must not tear ours apart."""
+    plain = call("train", *words)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert call("train", *words) == plain
+
+
+def test_a_narrow_terminal_is_told_the_same(call, monkeypatch):
+    plain = call("train", "--head.knotz", "5")
+    monkeypatch.setenv("COLUMNS", "30")
+    assert call("train", "--head.knotz", "5") == plain
+
+
+TABLES = {
+    "presets": {name: row.about for name, row in PRESETS.items()},
+    "profiles": {name: row.about for name, row in PROFILES.items()},
+    "heads": {name: part.__doc__.splitlines()[0] for name, part in HEADS.items()},
+    "explorers": {name: part.__doc__.splitlines()[0] for name, part in EXPLORERS.items()},
+    "torsos": {name: part.__doc__.splitlines()[0] for name, part in TORSOS.items()},
+    "envs": dict(list_envs()),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_table_is_listed_with_what_its_rows_are_about(table, call):
+    code, out, err = call("list", table)
+    assert (code, err) == (0, "")
+    rows = [tuple(line.split(maxsplit=1)) for line in out.splitlines()]
+    assert rows == list(TABLES[table].items())
+    assert len(rows) > 1
+
+
+def test_an_evaluation_prints_the_returns_as_json(call, run_directory):
+    code, out, err = call("evaluate", "run", "--episodes", "2")
+    assert (code, err) == (0, "")
+    line = json.loads(out)
+    assert line.keys() >= {"return_mean", "return_std", "length_mean"}
+    assert line["episodes"] == 2
+    assert line["return_min"] <= line["return_mean"] == line["length_mean"] <= line["return_max"]
+    assert call("evaluate", "run/agent", "--episodes", "2") == (0, out, "")
+
+
+def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):
+    assert refused("evaluate", "run", "--episodes", "0") == "--episodes is 0, but must be at least 1."
+
+
+def test_an_agent_that_was_edited_is_refused(refused, run_directory):
+    (run_directory / "agent" / "agent.json").write_text("{}")
+    assert "agent.json: the format is None, but must be 1." in refused("evaluate", "run")
+
+
+def documented(config):
+    """The text below each field of nested settings, as it stands in the source."""
+    (body,) = ast.parse(inspect.getsource(type(config))).body
+    texts = [part.value.value for part in body.body[1:] if isinstance(part, ast.Expr)]
+    for field in fields(config):
+        if is_dataclass(getattr(config, field.name)):
+            texts += documented(getattr(config, field.name))
+    return texts
+
+
+def helptext(call, monkeypatch, *words):
+    monkeypatch.setenv("COLUMNS", "100")  # a single column of boxes
+    code, out, err = call(*words, "--help")
+    assert (code, err) == (0, "")
+    return " ".join(re.sub(r"[─│╭╮╰╯]+|-{5,}", " ", out).split())
+
+
+def test_the_help_of_train_explains_every_setting(call, monkeypatch):
+    text = helptext(call, monkeypatch, "train")
+    explained = {" ".join(given.split()) for given in documented(cli._Train(settings=small_run().config))}
+    assert len(explained) > 50
+    of_env = {given for given in explained if given.startswith("Gymnasium id; ")}  # whose flag is --env itself
+    assert {given for given in explained if given not in text} == of_env
+    assert "--head.knots INT" in text
+    assert "Train an agent into a run directory." in text
+
+
+def test_the_help_of_a_part_is_that_of_the_part_chosen(call, monkeypatch):
+    text = helptext(call, monkeypatch, "train", "iqn", "--explorer", "dpe")
+    assert "--head.action-fractions INT" in text
+    assert "--explorer.predictor-fraction FLOAT" in text
+    assert "--head.knots" not in text
+
+
+def test_the_other_commands_explain_themselves(call, monkeypatch):
+    text = helptext(call, monkeypatch, "evaluate")
+    assert "A run directory, or one that Agent.save wrote." in text
+    assert "--episodes INT Episodes to play." in text
+    assert "The table to show." in helptext(call, monkeypatch, "list")
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
+def test_without_a_command_the_commands_are_shown(words, call):
+    code, out, err = call(*words)
+    assert (code, err) == (0, "")
+    assert all(f"\n  monotau {command} " in out for command in ("train", "evaluate", "list"))
+
+
+def test_an_interrupt_is_one_line(call, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "train_into", interrupted)
+    assert call("train") == (130, "", "error: interrupted\n")
+
+
+def test_a_message_of_many_lines_becomes_one(call, monkeypatch):
+    def broken(*_):
+        raise cli.ConfigError("a [bold]wild[/]\n  message")
+
+    monkeypatch.setattr(cli, "train_into", broken)
+    assert call("train") == (2, "", "error: a [bold]wild[/] message\n")
+
+
+FAULTY = '''
+import gymnasium as gym
+import numpy as np
+
+class Faulty(gym.Env):
+    """Breaks in its 30th step, which the first evaluation does not reach."""
+
+    observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, fault="none"):
+        self.fault, self.total = fault, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.total += 1
+        broken = self.total == 30
+        observation = np.zeros(2, np.float32)
+        if broken and self.fault in ("nan observation", "inf observation"):
+            observation[1] = float(self.fault[:3])
+        reward = float(self.fault[:3]) if broken and self.fault.endswith("reward") else 1.0
+        return observation, reward, self.total % 5 == 0, False, {}
+
+gym.register("Faulty-v0", entry_point=Faulty)
+'''
+
+
+@pytest.fixture
+def faulty_world(tmp_path, monkeypatch):
+    """A module with an environment that breaks."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "faulty_world.py").write_text(FAULTY)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    yield
+    gym.registry.pop("Faulty-v0", None)
+    sys.modules.pop("faulty_world", None)
+
+
+FAULTS = {
+    "nan reward": "faulty_world:Faulty-v0, step 30: the environment returned the reward nan;",
+    "inf reward": "faulty_world:Faulty-v0, step 30: the environment returned the reward inf;",
+    "nan observation": "faulty_world:Faulty-v0, step 30: The environment returned an observation with NaN",
+    "inf observation": "faulty_world:Faulty-v0, step 30: The environment returned an observation with NaN, an infinity",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_environment_stops_the_run_with_one_line(fault, call, faulty_world, tmp_path):
+    words = ["--env", "faulty_world:Faulty-v0", "--env.kwargs", "fault", fault, *SMALL_FLAGS, "--out", "run"]
+    code, out, err = call("train", *words)
+    assert code == 1
+    assert one_line(err).startswith(FAULTS[fault])
+    assert "for 100 steps, seed 0" in out
+    written = {path.name for path in (tmp_path / "run").iterdir() if "tfevents" not in path.name}
+    assert written == {"config.json", "metrics.jsonl"}
+
+
+def program(*words, cwd):
+    command = [sys.executable, "-m", "monotau", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_program_ends_with_code_2_and_one_line(tmp_path):
+    done = program("train", "--env", "CartPol-v1", "--steps", "5", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_line(done.stderr).startswith("env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_program_lists_presets(tmp_path):
+    done = program("list", "presets", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(PRESETS)
