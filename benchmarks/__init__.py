@@ -1,0 +1,1 @@
+"""Measurements: each prints what it found as JSON."""

@@ -23,10 +23,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class Visits(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
+class Visits(gym.Wrapper):
     """Counts how often each action was taken in each state."""
 
-    def __init__(self, env: Grid) -> None:
+    def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
         self.counts = np.zeros((SIZE * SIZE, 4), dtype=np.int64)
         self.state = 0
@@ -37,7 +37,7 @@ class Visits(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
         self.state = info["state"]
         return observation, info
 
-    def step(self, action: int) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
         """Count the step."""
         self.counts[self.state, int(action)] += 1
         observation, reward, terminated, truncated, info = self.env.step(action)

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from monotau.envs.spec import ObservationSpec
-from monotau.explorers import EpsilonGreedy, ExplorerConfig
-from monotau.explorers.dpe import Dpe
+from monotau.explorers import Dpe, EpsilonGreedy, ExplorerConfig
 from monotau.learner import Learner
 from monotau.networks.factory import NetworkFactory, OptimiserConfig
 from monotau.networks.heads import HeadConfig

@@ -1,9 +1,15 @@
-"""Switches the shape and type annotations of the whole package on, and keeps torch from fighting over cores."""
+"""Switches the shape and type annotations of the whole package on, and keeps torch from fighting over cores.
+
+Whole learning runs are checked without them (MONOTAU_SHAPES=0): they only repeat what was checked, at twice the time.
+"""
+
+import os
 
 from jaxtyping import install_import_hook
 
-install_import_hook("monotau", "beartype.beartype")
+if os.environ.get("MONOTAU_SHAPES", "1") == "1":
+    install_import_hook("monotau", "beartype.beartype")
 
-import torch  # noqa: E402
+import torch
 
 torch.set_num_threads(1)

@@ -79,7 +79,7 @@ class Config:
     log_every_steps: int = 1_000
     """Training steps between two lines of kind train in metrics.jsonl."""
     precision: Precision = "fp32"
-    """Arithmetic of the large products. bf16 keeps weights and last layers in fp32; it is slow without hardware for it."""
+    """Arithmetic of the large products. bf16 keeps weights and last layers in fp32; slow without hardware for it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     threads: int = 1

@@ -6,7 +6,6 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-
 from benchmarks.exploration import explore
 
 SEEDS = range(5)

@@ -8,4 +8,4 @@ from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
 
 EXPLORERS: Mapping[str, type[ExplorerConfig]] = {"epsilon-greedy": EpsilonGreedy, "dpe": Dpe}
 
-__all__ = ["EXPLORERS", "EpsilonSchedule", "Explorer", "ExplorerConfig"]
+__all__ = ["EXPLORERS", "Dpe", "EpsilonGreedy", "EpsilonSchedule", "Explorer", "ExplorerConfig"]
