@@ -16,9 +16,9 @@ SMALL: dict[str, Any] = {
     "log_every_steps": 50,
     "torso": {"width": 8},
     "head": {"hidden": 8, "cosines": 8},
-    "epsilon": {"decay_steps": 50},
+    "epsilon": {"end": 0.01, "decay_steps": 50},
     "replay": {"warmup_steps": 50, "capacity_steps": 500},
-    "update": {"batch_size": 8, "sync_every_steps": 60},
+    "update": {"batch_size": 8, "every_steps": 2, "sync_every_steps": 60},
     "evaluation": {"episodes": 2},
 }
 """Settings of a run that is over in a second, in which each part of training has its turn."""

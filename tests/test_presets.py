@@ -1,10 +1,13 @@
 """The table of algorithms and the profiles say what the paper and the settled maths say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from monotau.agent import Agent
+from monotau.configs import UpdateConfig
 from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
@@ -96,12 +99,14 @@ def test_what_comes_later_wins():
     """Preset, then profile, then the file, then the flags; each setting is left alone by those that do not name it."""
     preset = settle("iqn-star", "atari", {}, VECTOR)
     assert (preset.head.hidden, preset.n_step, preset.head.online_fractions) == (512, 3, 32)
-    profile = resolve("iqn-star", profile="classic").config
-    assert (profile.head.hidden, profile.n_step, profile.update.batch_size) == (128, 3, 64)
+    profile, classic = resolve("iqn-star", profile="classic").config, PROFILES["classic"].settings
+    assert (profile.head.hidden, profile.n_step) == (classic["head"]["hidden"], 3)
+    assert profile.head.hidden != preset.head.hidden
+    assert profile.update == UpdateConfig(**classic["update"])
     file = {"head": {"hidden": 50}, "n_step": 5, "update": {"batch_size": 7}}
     from_file = resolve("iqn-star", file).config
     assert (from_file.head.hidden, from_file.n_step, from_file.update.batch_size) == (50, 5, 7)
-    assert (from_file.head.online_fractions, from_file.update.every_steps) == (32, 2)
+    assert (from_file.head.online_fractions, from_file.update) == (32, replace(profile.update, batch_size=7))
     flags = resolve("iqn-star", file, {"head": {"hidden": 60}}).config
     assert (flags.head.hidden, flags.n_step, flags.update.batch_size) == (60, 5, 7)
 
@@ -118,7 +123,8 @@ def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_tho
     file = resolve("ndqfn-dpe", {"head": {"knots": 9, "hidden": 33}}).config.to_plain()
     plain = take_names(file)[2]
     config = resolve("ndqfn-dpe", plain, {"head": {"kind": "iqn"}, "explorer": {"kind": "epsilon-greedy"}}).config
-    assert (config.head, config.explorer) == (Iqn(hidden=128), EpsilonGreedy())
+    hidden = PROFILES["classic"].settings["head"]["hidden"]
+    assert (config.head, config.explorer) == (Iqn(hidden=hidden), EpsilonGreedy())
     same = resolve("ndqfn-dpe", plain, {"head": {"kind": "ndqfn"}}).config
     assert same.head == Ndqfn(knots=9, hidden=33)
 

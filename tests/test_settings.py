@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_settings_that_are_not_defaults_survive_the_trip_too():
         "explorer": {"c": 2.5, "target": "frozen"},
     }
     config = override(BASE, changes, KINDS)
-    assert config.head == Ndqfn(hidden=128, support=(0.1, 0.5, 0.9), increment="elu1")
+    assert config.head == replace(BASE.head, support=(0.1, 0.5, 0.9), increment="elu1")
     assert config.env.kwargs == changes["env"]["kwargs"]
     assert override(BASE, json.loads(json.dumps(config.to_plain())), KINDS) == config
 
@@ -337,16 +338,12 @@ def test_a_value_that_makes_no_sense_is_refused(path, value, message):
 
 
 def test_the_edges_of_what_makes_sense_are_allowed():
-    edges = {
-        "gamma": 1.0,
-        "threads": 0,
-        "steps": 1,
-        "evaluation": {"epsilon": 1.0, "steps": 0},
-        "update": {"batch_size": 1, "every_steps": 1, "sync_every_steps": 1},
-    }
+    update = {"batch_size": 1, "every_steps": 1, "sync_every_steps": 1}
+    evaluation = {"episodes": 1, "steps": 0, "epsilon": 1.0, "num_envs": 1, "episode_cap_steps": 1}
+    edges = {"gamma": 1.0, "threads": 0, "steps": 1, "seed": 0, "update": update, "evaluation": evaluation}
     config = override(BASE, edges, KINDS)
-    assert (config.gamma, config.update) == (1.0, UpdateConfig(batch_size=1, every_steps=1, sync_every_steps=1))
-    assert config.evaluation == EvaluationConfig(epsilon=1.0, steps=0, episodes=20, num_envs=10)
+    assert (config.gamma, config.threads, config.steps) == (1.0, 0, 1)
+    assert (config.update, config.evaluation) == (UpdateConfig(**update), EvaluationConfig(**evaluation))
 
 
 def test_steps_are_shared_out_evenly_over_the_environments():

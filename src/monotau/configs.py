@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from monotau.envs import EnvConfig
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, check_least
 from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig
 from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig
 from monotau.networks.factory import OptimiserConfig
@@ -29,9 +29,7 @@ class UpdateConfig:
     """Agent steps between copies of the online network into the target network."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "every_steps", "sync_every_steps"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"update.{name} is {getattr(self, name)}, but must be at least 1.")
+        check_least("update.", self, batch_size=1, every_steps=1, sync_every_steps=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +48,7 @@ class EvaluationConfig:
     """An evaluation episode longer than this is cut and counted as it stands."""
 
     def __post_init__(self) -> None:
-        for name, least in (("episodes", 1), ("steps", 0), ("num_envs", 1), ("episode_cap_steps", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"evaluation.{name} is {getattr(self, name)}, but must be at least {least}.")
+        check_least("evaluation.", self, episodes=1, steps=0, num_envs=1, episode_cap_steps=1)
         if not 0 <= self.epsilon <= 1:
             raise ConfigError(f"evaluation.epsilon is {self.epsilon}, but must be a probability, from 0 to 1.")
 
@@ -94,23 +90,15 @@ class Config:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("seed", 0), ("n_step", 1), ("iteration_steps", 1), ("log_every_steps", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} is {getattr(self, name)}, but must be at least {least}.")
-        if self.threads < 0:
-            raise ConfigError(f"threads is {self.threads}, but must be 0 (every core) or more.")
+        check_least("", self, steps=1, seed=0, n_step=1, iteration_steps=1, log_every_steps=1, threads=0)
         if not 0 <= self.gamma <= 1:
             raise ConfigError(f"gamma is {self.gamma}, but must be from 0 to 1: beyond 1 returns do not converge.")
-        if self.iteration_steps % self.env.num_envs:
-            raise ConfigError(
-                f"iteration_steps is {self.iteration_steps}, but must be a multiple of env.num_envs "
-                f"({self.env.num_envs}): all environments are stepped together."
-            )
-        if self.steps % self.env.num_envs:
-            raise ConfigError(
-                f"steps is {self.steps}, but must be a multiple of env.num_envs ({self.env.num_envs}): "
-                "all environments are stepped together."
-            )
+        for name in ("steps", "iteration_steps"):
+            if getattr(self, name) % self.env.num_envs:
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)}, but must be a multiple of env.num_envs ({self.env.num_envs}): "
+                    "all environments are stepped together."
+                )
 
     def to_plain(self) -> dict[str, Any]:
         """Return all settings as plain values: what `config.json` holds."""

@@ -1,6 +1,7 @@
 """The two ways a user's input can be refused, and how the refusal is worded."""
 
 import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -10,6 +11,21 @@ class ConfigError(ValueError):
 
 class EnvironmentFault(RuntimeError):
     """The environment handed back something that must not be learned from."""
+
+
+def check_least(section: str, settings: object, **least: int) -> None:
+    """Refuse settings, named with their least values, that are below them."""
+    for name, bound in least.items():
+        if getattr(settings, name) < bound:
+            raise ConfigError(f"{section}{name} is {getattr(settings, name)}, but must be at least {bound}.")
+
+
+def check_positive(section: str, settings: object, *names: str) -> None:
+    """Refuse settings that are not positive finite numbers."""
+    for name in names:
+        value = getattr(settings, name)
+        if not (math.isfinite(value) and value > 0):
+            raise ConfigError(f"{section}{name} is {value}, but must be a positive number.")
 
 
 def unknown_name(kind: str, given: object, allowed: Iterable[str]) -> ConfigError:

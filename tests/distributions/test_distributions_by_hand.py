@@ -106,7 +106,11 @@ def test_w1_of_diracs_compares_equal_fractions_even_where_quantiles_cross() -> N
 @pytest.mark.parametrize(
     ("distribution", "expected"),
     [
-        pytest.param(line(0, 2), 1 / 12 + 1 / 4, id="1/2 inside a segment, which is split"),
+        pytest.param(
+            PiecewiseLinear(torch.tensor([0.375, 0.875]), torch.tensor([[0.0, 4.0]])),  # the median is 1
+            3 / 8 * 9 / 3 + 1 / 8 * 9,
+            id="1/2 inside a segment, which is split",
+        ),
         pytest.param(CURVE, 3 / 8 * 9 / 3 + 1 / 8 * 9, id="1/2 on a knot"),
         pytest.param(
             PiecewiseLinear(torch.tensor([0.625, 0.875]), torch.tensor([[1.0, 3.0]])),

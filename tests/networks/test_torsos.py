@@ -77,7 +77,7 @@ def test_a_torso_that_cannot_see_says_so(name):
 
 
 def test_sizes_below_one_are_refused():
-    with pytest.raises(ConfigError, match=r"torso.width is 0 and torso.layers 2; both must be at least 1"):
+    with pytest.raises(ConfigError, match=r"torso.width is 0, but must be at least 1"):
         Mlp(width=0)
-    with pytest.raises(ConfigError, match=r"torso.width is 128 and torso.channels 0"):
+    with pytest.raises(ConfigError, match=r"torso.channels is 0, but must be at least 1"):
         Small(channels=0)

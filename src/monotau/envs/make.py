@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from monotau.envs.catalog import MINATAR_PREFIX, register_minatar, register_own, unknown_id
 from monotau.envs.spec import ObservationSpec, describe_space
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, check_least
 
 EnvSource = Callable[[], gym.Env] | gym.Env
 """What may stand in for an id: something that makes a new environment at each call, or one environment."""
@@ -37,10 +37,7 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
-        for name, least in (("num_envs", 1), ("frame_stack", 1), ("max_episode_steps", 0)):
-            given = getattr(self, name)
-            if given < least:
-                raise ConfigError(f"env.{name} is {given}, but must be at least {least}.")
+        check_least("env.", self, num_envs=1, frame_stack=1, max_episode_steps=0)
 
 
 @final

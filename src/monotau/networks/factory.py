@@ -1,6 +1,5 @@
 """Makes networks of one architecture, each with its own initialisation, and the optimisers that train them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from monotau.envs.spec import ObservationSpec
-from monotau.errors import ConfigError
+from monotau.errors import check_positive
 from monotau.networks.heads import HeadConfig
 from monotau.networks.layers import Precision
 from monotau.networks.network import Network
@@ -26,10 +25,7 @@ class OptimiserConfig:
     """Added to the root of the second moment; not negligible against gradients of the quantile Huber loss."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "epsilon"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"optimiser.{name} is {value}, but must be a positive number.")
+        check_positive("optimiser.", self, "learning_rate", "epsilon")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from monotau.envs.spec import ObservationSpec
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, check_least
 from monotau.networks.layers import Precision, large_products
 
 
@@ -69,8 +69,7 @@ class Mlp(TorsoConfig):
     """Number of layers."""
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.layers < 1:
-            raise ConfigError(f"torso.width is {self.width} and torso.layers {self.layers}; both must be at least 1.")
+        check_least("torso.", self, width=1, layers=1)
 
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
         """Make the torso; images are taken as long vectors."""
@@ -91,10 +90,7 @@ class Small(TorsoConfig):
     """Units of the fully connected layer."""
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.channels < 1:
-            raise ConfigError(
-                f"torso.width is {self.width} and torso.channels {self.channels}; both must be at least 1."
-            )
+        check_least("torso.", self, width=1, channels=1)
 
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
         """Make the torso."""

@@ -1,6 +1,5 @@
 """The implicit quantile network: each quantile estimated by itself, at sampled fractions."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from monotau.distributions import Diracs, Distribution
-from monotau.errors import ConfigError
+from monotau.errors import check_least, check_positive
 from monotau.losses import quantile_huber
 from monotau.networks.heads.base import Constants, Head, HeadConfig, Role, draw_fractions
 from monotau.networks.layers import CosineEmbedding, Precision, action_columns, large_products
@@ -33,11 +32,8 @@ class Iqn(HeadConfig):
     """Where the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
-        for name in ("online_fractions", "target_fractions", "action_fractions", "hidden", "cosines"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"head.{name} is {getattr(self, name)}, but must be at least 1.")
-        if not (math.isfinite(self.kappa) and self.kappa > 0):
-            raise ConfigError(f"head.kappa is {self.kappa}, but must be a positive number.")
+        check_least("head.", self, online_fractions=1, target_fractions=1, action_fractions=1, hidden=1, cosines=1)
+        check_positive("head.", self, "kappa")
 
     def build(self, features: int, actions: int, precision: Precision) -> "IqnHead":
         """Make the head."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from monotau.distributions import Distribution, PiecewiseLinear, uniform_support
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, check_least, check_positive
 from monotau.losses import quantile_huber
 from monotau.networks.heads.base import Constants, Head, HeadConfig, draw_fractions
 from monotau.networks.layers import CosineEmbedding, Precision, action_columns, large_products
@@ -55,11 +55,8 @@ class Ndqfn(HeadConfig):
                 f"head.knots is {self.knots}, but must be between 2 and 1000: the ends of the support are 0.001 and "
                 "0.999, and the points between them must increase."
             )
-        for name in ("hidden", "cosines", "online_fractions", "target_fractions"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"head.{name} is {getattr(self, name)}, but must be at least 1.")
-        if not (math.isfinite(self.kappa) and self.kappa > 0):
-            raise ConfigError(f"head.kappa is {self.kappa}, but must be a positive number.")
+        check_least("head.", self, hidden=1, cosines=1, online_fractions=1, target_fractions=1)
+        check_positive("head.", self, "kappa")
 
     def build(self, features: int, actions: int, precision: Precision) -> "NdqfnHead":
         """Make the head."""
