@@ -317,7 +317,7 @@ IMPOSSIBLE = [
     ("n_step", 0, "n_step is 0, but must be at least 1"),
     ("iteration_steps", 0, "iteration_steps is 0, but must be at least 1"),
     ("log_every_steps", 0, "log_every_steps is 0, but must be at least 1"),
-    ("threads", -1, r"threads is -1, but must be 0 \(every core\) or more"),
+    ("threads", -1, "threads is -1, but must be at least 0"),
     ("gamma", 1.01, "gamma is 1.01, but must be from 0 to 1"),
     ("gamma", -0.1, "gamma is -0.1, but must be from 0 to 1"),
     ("update.batch_size", 0, r"update\.batch_size is 0, but must be at least 1"),

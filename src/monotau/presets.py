@@ -14,7 +14,7 @@ from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.networks import TORSOS, HeadConfig, default_torso
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.settings import brief, override
+from monotau.settings import brief, kind_of, override
 
 DEFAULT_PRESET = "ndqfn-dpe"
 
@@ -50,6 +50,8 @@ class Profile:
 
     about: str
     settings: Mapping[str, Any]
+    explorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of one kind of explorer, where it is used."""
 
 
 PROFILES: Mapping[str, Profile] = {
@@ -95,6 +97,9 @@ PROFILES: Mapping[str, Profile] = {
             "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 200},
             "evaluation": {"episodes": 20, "num_envs": 10},
         },
+        # Rewards are not clipped here, and returns of about a hundred make bonuses of about five: at the paper's weight
+        # of 1 they drown the differences between actions.
+        explorers={"dpe": {"c": 0.1}},
     ),
 }
 
@@ -161,7 +166,7 @@ def take_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
 def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
     """Settle settings for observations whose environment is not at hand."""
     _check_names(preset, profile)
-    row = PRESETS[preset]
+    row, kind = PRESETS[preset], PROFILES[profile]
     config = Config(
         preset=preset,
         profile=profile,
@@ -171,7 +176,10 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         n_step=row.n_step,
         double_q=row.double_q,
     )
-    return override(config, _over(PROFILES[profile].settings, settings), KINDS)
+    given = settings.get("explorer")
+    explorer = given.get("kind") if isinstance(given, Mapping) else None
+    of_explorer = kind.explorers.get(str(explorer or kind_of(row.explorer, KINDS)), {})
+    return override(config, _over(_over(kind.settings, {"explorer": of_explorer}), settings), KINDS)
 
 
 def _check_names(preset: str, profile: str | None) -> None:
