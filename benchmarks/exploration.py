@@ -51,7 +51,7 @@ def explore(preset: str, seed: int, epsilon: float, steps: int = STEPS) -> dict[
     """Train without reward and return how much was seen, and the bonus where it was and was not."""
     env = Visits(Grid(size=SIZE))
     schedule = {"start": 1.0, "end": epsilon, "decay_steps": 0}
-    weight = {"explorer": {"c": 1.0}} if preset.endswith("dpe") else {}
+    weight: dict[str, Any] = {"explorer": {"c": 1.0}} if preset.endswith("dpe") else {}
     agent = Agent(env, preset, seed, epsilon=schedule, **SETTINGS, **weight)
     everywhere = np.eye(SIZE * SIZE, dtype=np.float32)
     result: dict[str, Any] = {"pairs": 0}

@@ -43,7 +43,7 @@ def draw_learning_curve(lines: Sequence[Line], title: str, path: Path) -> None:
     ax.set(xlabel="training steps", ylabel="return of an episode", title=title)
     ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.legend(frameon=False, loc="upper left" if len(mean) < 2 or mean[-1] < mean.max() / 2 else "lower right")
+    figure.legend(frameon=False, loc="outside lower center", ncols=2)  # below, where no curve can run through it
     figure.savefig(path, dpi=150)
 
 
