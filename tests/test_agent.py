@@ -364,7 +364,7 @@ def test_an_agent_loaded_without_its_environment_predicts_but_does_not_learn(tmp
     assert (actions.tolist(), state.tolist()) == (expected[0].tolist(), expected[1].tolist())
     for use in (lambda: loaded.learn(10), loaded.evaluate):
         with pytest.raises(
-            ConfigError, match=r"loaded without an environment; use Agent\.load\(directory, env=\.\.\.\)"
+            ConfigError, match=r"loaded without its environment .* name it by Agent\.load\(directory, env=\.\.\.\)"
         ):
             use()
     for env in (Frames(first_action=4), lambda: Frames(first_action=4)):
@@ -530,3 +530,19 @@ def test_a_directory_without_an_agent_is_refused(tmp_path):
     for directory in (tmp_path, tmp_path / "missing", "a" * 300):
         with pytest.raises(ConfigError, match=r"agent\.json cannot be read"):
             Agent.load(directory)
+
+
+def test_loading_imports_no_module_that_the_file_names(tmp_path, monkeypatch):
+    """A stranger's agent.json may name any module in its environment's id; it is imported only if the user names it."""
+    agent = Agent("CartPole-v1", **SMALL)
+    agent.save(tmp_path / "agent")
+    (tmp_path / "planted.py").write_text("raise SystemExit('planted code ran')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    about = json.loads((tmp_path / "agent" / "agent.json").read_text())
+    about["config"]["env"]["id"] = "planted:CartPole-v1"
+    (tmp_path / "agent" / "agent.json").write_text(json.dumps(about))
+    loaded = Agent.load(tmp_path / "agent")
+    assert loaded.predict(np.zeros(4))[0] in (0, 1)
+    with pytest.raises(ConfigError, match="loaded without its environment"):
+        loaded.evaluate(1)
+    assert Agent.load(tmp_path / "agent", "CartPole-v1").evaluate(1).line()["episodes"] == 1

@@ -1,6 +1,6 @@
 """The Python API: an agent for one environment, in a few lines."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,8 @@ class Agent:
         self._training.run(self._training.step + total_steps, evaluated=evaluated)
         return self
 
-    def evaluate(self, episodes: int = 20) -> Evaluation:
-        """Play whole episodes greedily, with the settings of `config.evaluation`."""
+    def evaluate(self, episodes: int = 20, on_episode: Callable[[int], None] = lambda done: None) -> Evaluation:
+        """Play whole episodes greedily, with the settings of `config.evaluation`; tells how many are done, if asked."""
         config, (rng, generator) = self.config, self._acting
         settings = to_plain(config.evaluation, KINDS) | {"episodes": episodes, "steps": 0}
         with torch_threads(config.threads):
@@ -105,6 +105,7 @@ class Agent:
                 type(config.evaluation)(**settings),
                 stack=config.env.frame_stack,
                 seed=stream_seed(int(rng.integers(2**62)), "evaluation environments"),
+                on_episode=on_episode,
             )
 
     def predict(
@@ -167,10 +168,10 @@ class Agent:
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
-        """Read an agent that `save` wrote; its files are data, of which only the environment's id can run code.
+        """Read an agent that `save` wrote; nothing in the files is executed.
 
-        `env` takes the place of the agent's environment. An agent that was not made with an id needs it: without, it
-        can predict but not learn.
+        `env` takes the place of the agent's environment. An agent whose environment was not given by id, or by an id
+        that names a module to import, needs it: without, it can predict but not learn.
         """
         directory = Path(directory)
         config, made_for = _read_about(directory / "agent.json")
@@ -179,7 +180,8 @@ class Agent:
             config = replace(config, env=replace(config.env, id=env))
         elif env is not None:  # keyword arguments are for making an environment by its id
             config = replace(config, env=replace(config.env, kwargs={}))
-        if env is not None or made_for.env_by_id:
+        # An id of the form 'module:Env-v0' imports the module: a stranger's file must not choose what is run.
+        if env is not None or (made_for.env_by_id and ":" not in config.env.id):
             envs = EnvFactory(config.env, source)
             here = _MadeFor.of(envs, by_id=source is None)
             if replace(here, env_by_id=made_for.env_by_id) != made_for:
@@ -198,7 +200,10 @@ class Agent:
 
     def _envs(self) -> EnvFactory:
         if self.envs is None:
-            raise ConfigError("this agent was loaded without an environment; use Agent.load(directory, env=...).")
+            raise ConfigError(
+                f"this agent was loaded without its environment ({self.config.env.id}), which is not made from a file: "
+                "name it by Agent.load(directory, env=...) or monotau evaluate --env."
+            )
         return self.envs
 
     def _stacks(

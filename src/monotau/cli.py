@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import Progress
 
 from monotau.agent import Agent
 from monotau.configs import Config
@@ -71,6 +72,8 @@ class _Evaluate:
     """A run directory, or one that Agent.save wrote."""
     episodes: int = 20
     """Episodes to play."""
+    env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
+    """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
 
 
 Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "envs"]
@@ -178,10 +181,14 @@ def _flags(given: _Train) -> list[str]:
 def _evaluate(words: list[str], console: Console) -> None:
     given = _parse(_Evaluate, words, "monotau evaluate")
     inner = given.directory / "agent"
-    agent = Agent.load(inner if os.path.isdir(inner) else given.directory)
+    agent = Agent.load(inner if os.path.isdir(inner) else given.directory, given.env)
     if given.episodes < 1:
         raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
-    console.print(json.dumps(agent.evaluate(given.episodes).line(), indent=2), highlight=False)
+    screen = Console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task("episodes", total=given.episodes)
+        played = agent.evaluate(given.episodes, lambda done: progress.update(task, completed=done))
+    console.print(json.dumps(played.line(), indent=2), highlight=False)
 
 
 def _list(words: list[str], console: Console) -> None:

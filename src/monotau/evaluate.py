@@ -47,7 +47,7 @@ def evaluate(
     *,
     stack: int,
     seed: int,
-    on_episode: Callable[[int], None] = lambda episodes: None,
+    on_episode: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
     """Play until the episodes and steps asked for are reached, an equal share of them in each environment."""
     lanes = min(config.num_envs, config.episodes) if envs.reusable else 1
