@@ -47,16 +47,16 @@ class Visits(gym.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-def explore(preset: str, seed: int, epsilon: float, steps: int = STEPS) -> dict[str, Any]:
+def explore(preset: str, seed: int, epsilon: float, target: str = "shared") -> dict[str, Any]:
     """Train without reward and return how much was seen, and the bonus where it was and was not."""
     env = Visits(Grid(size=SIZE))
     schedule = {"start": 1.0, "end": epsilon, "decay_steps": 0}
-    weight: dict[str, Any] = {"explorer": {"c": 1.0}} if preset.endswith("dpe") else {}
+    weight: dict[str, Any] = {"explorer": {"c": 1.0, "target": target}} if preset.endswith("dpe") else {}
     agent = Agent(env, preset, seed, epsilon=schedule, **SETTINGS, **weight)
     everywhere = np.eye(SIZE * SIZE, dtype=np.float32)
     result: dict[str, Any] = {"pairs": 0}
     for part in (1, 2):
-        agent.learn(steps // 2)
+        agent.learn(STEPS // 2)
         if preset.endswith("dpe"):
             with torch.no_grad():
                 bonus = agent.bonus(everywhere).numpy()
@@ -73,13 +73,14 @@ def main() -> None:
     seeds = range(parser.parse_args().seeds)
     torch.set_num_threads(1)
     arms = {
-        "ndqfn-dpe, epsilon 0.01": ("ndqfn-dpe", 0.01),
-        "ndqfn, epsilon 0.01": ("ndqfn", 0.01),
-        "ndqfn, epsilon 0.1": ("ndqfn", 0.1),
+        "dpe, epsilon 0.01": ("ndqfn-dpe", 0.01, "shared"),
+        "dpe with a frozen target, epsilon 0.01": ("ndqfn-dpe", 0.01, "frozen"),
+        "epsilon-greedy 0.01": ("ndqfn", 0.01, "shared"),
+        "epsilon-greedy 0.1": ("ndqfn", 0.1, "shared"),
     }
     summary: dict[str, Any] = {"benchmark": "exploration", "steps": STEPS, "pairs_in_all": 4 * SIZE * SIZE}
-    for name, (preset, epsilon) in arms.items():
-        runs = [explore(preset, seed, epsilon) for seed in seeds]
+    for name, (preset, epsilon, target) in arms.items():
+        runs = [explore(preset, seed, epsilon, target) for seed in seeds]
         for seed, run in zip(seeds, runs, strict=True):
             print(json.dumps({"arm": name, "seed": seed} | run), flush=True)
         summary[name] = {"pairs": [run["pairs"] for run in runs], "mean": float(np.mean([r["pairs"] for r in runs]))}
