@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -260,10 +261,10 @@ def test_yaml_cannot_grow_by_aliases(read):
         read("b: 1\na: &l0 [1]\n" + levels)
 
 
-@pytest.mark.timeout(20)
 def test_many_keys_are_read_in_no_time(read):
-    text = json.dumps({f"key{i}": i for i in range(50_000)})
+    text, start = json.dumps({f"key{i}": i for i in range(50_000)}), time.process_time()
     assert len(read(text, ".json")) == 50_000
+    assert time.process_time() - start < 10  # comparing each with each takes a minute
 
 
 @pytest.mark.parametrize("depth", [200, 900, 100_000])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from benchmarks.exploration import explore
 
-SEEDS = range(5)  # the settings of the grid were chosen on seed 100
+SEEDS = range(5)  # the settings of the grid were chosen on seeds 100 and 101
 CARTPOLE_SEEDS = range(10, 15)  # those of the classic profile on seeds 0 and 1
 
 
@@ -45,13 +45,10 @@ def test_cartpole_is_solved_in_at_least_four_of_five_seeds(preset):
 def test_dpe_directs_exploration_where_there_is_no_reward():
     directed = in_fresh_processes(explore, ["ndqfn-dpe"] * 5, SEEDS, [0.01] * 5)
     undirected = in_fresh_processes(explore, ["ndqfn"] * 5, SEEDS, [0.01] * 5)
-    frozen = in_fresh_processes(explore, ["ndqfn-dpe"] * 5, SEEDS, [0.01] * 5, ["frozen"] * 5)
-    print(json.dumps({"dpe": directed, "epsilon-greedy": undirected, "frozen": frozen}))  # noqa: T201
+    print(json.dumps({"dpe": directed, "epsilon-greedy": undirected}))  # noqa: T201
     assert mean(directed, "pairs") > 1.5 * mean(undirected, "pairs")
     assert mean(directed, "bonus_visited_2") < mean(directed, "bonus_visited_1")
-    # Without rewards a shared target learns zero everywhere, and the bonus goes with it; a frozen one keeps novelty.
-    assert mean(frozen, "bonus_visited_2") < mean(frozen, "bonus_visited_1")
-    assert mean(frozen, "bonus_unvisited_2") > 2 * mean(frozen, "bonus_visited_2")
+    assert mean(directed, "bonus_unvisited_2") > 1.5 * mean(directed, "bonus_visited_2")
 
 
 def mean(runs, name: str) -> float:
