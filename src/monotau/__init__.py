@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from monotau.agent import Agent
 from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point
-from monotau.errors import ConfigError, EnvironmentFault
+from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.losses import quantile_huber
 
 __version__ = version("monotau")
@@ -15,6 +15,7 @@ __all__ = [
     "ConfigError",
     "Diracs",
     "Distribution",
+    "Divergence",
     "EnvironmentFault",
     "PiecewiseLinear",
     "Point",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
@@ -50,6 +51,8 @@ class Agent:
         **overrides: Any,
     ) -> None:
         by_id = isinstance(env, str)
+        if not (by_id or isinstance(env, gym.Env) or callable(env)):
+            raise ConfigError(f"env is {brief(env)}, but must be an id, a gymnasium.Env or a callable that makes one.")
         section = dict(env_settings or {}) | ({"id": env} if by_id else {})
         layer = overrides | {"seed": seed, "env": section}
         resolved = resolve(preset, layer, profile=profile, source=None if isinstance(env, str) else env)
@@ -83,7 +86,7 @@ class Agent:
 
     def learn(self, total_steps: int, *, evaluated: bool = False) -> "Agent":
         """Train for so many steps more; `evaluated` adds an evaluation after each iteration to the history."""
-        if total_steps < 1 or total_steps % self.config.env.num_envs:
+        if not isinstance(total_steps, int) or total_steps < 1 or total_steps % self.config.env.num_envs:
             raise ConfigError(
                 f"total_steps is {total_steps}, but must be a positive multiple of env.num_envs "
                 f"({self.config.env.num_envs})."

@@ -21,7 +21,7 @@ from rich.progress import Progress
 from monotau.agent import Agent
 from monotau.configs import Config
 from monotau.envs import list_envs
-from monotau.errors import ConfigError, EnvironmentFault
+from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names
@@ -103,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error), 2)
     except EnvironmentFault as fault:
         _fail(str(fault), 1)
+    except Divergence as divergence:
+        _fail(str(divergence), 3)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
 

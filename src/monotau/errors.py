@@ -1,4 +1,4 @@
-"""The two ways a user's input can be refused, and how the refusal is worded."""
+"""What stops a run: settings, environments and numbers that cannot be used, and how that is worded."""
 
 import difflib
 import math
@@ -11,6 +11,10 @@ class ConfigError(ValueError):
 
 class EnvironmentFault(RuntimeError):
     """The environment handed back something that must not be learned from."""
+
+
+class Divergence(RuntimeError):
+    """Learning has left the finite numbers; what was learned since cannot be used."""
 
 
 def check_least(section: str, settings: object, **least: int) -> None:

@@ -98,7 +98,7 @@ def fine_crossing(network: Network, states: Shaped[np.ndarray, "n S *frame"], po
     device = next(network.parameters()).device
     taus = torch.linspace(0, 1, points, device=device)
     falls = [
-        (network.quantiles(torch.from_numpy(state[None]).to(device), taus).diff(dim=-1) < 0).float().mean()
+        (~(network.quantiles(torch.from_numpy(state[None]).to(device), taus).diff(dim=-1) >= 0)).float().mean()
         for state in states  # one by one: a sampling head makes `points` passes for each
     ]
     return torch.stack(falls).mean().item()

@@ -77,8 +77,12 @@ class Rollout:
     def step(self, actions: Int[np.ndarray, " E"]) -> Outcome:
         """Take one step in every environment; whatever is not a number stops here."""
         before = self.observations[:, -1].copy()
-        raw, rewards, terminated, truncated, info = self.envs.step(actions + self.factory.action_start)
         self.step_count += len(actions)
+        try:
+            raw, rewards, terminated, truncated, info = self.envs.step(actions + self.factory.action_start)
+        except Exception as error:  # foreign code, which may raise anything
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise EnvironmentFault(f"{self.factory.name}, step {self.step_count}: it raised {reason}") from error
         self._check_rewards(rewards)
         frames = self._frames(raw)
         ended = terminated | truncated
@@ -114,11 +118,12 @@ class Rollout:
             raise EnvironmentFault(f"{self.factory.name}, step {self.step_count}: {fault}") from None
 
     def _check_rewards(self, rewards: np.ndarray) -> None:
-        bad = np.flatnonzero(~np.isfinite(rewards))
+        with np.errstate(over="ignore"):  # what float32, in which rewards are stored, cannot hold becomes infinite
+            bad = np.flatnonzero(~np.isfinite(np.asarray(rewards).astype(np.float32)))
         if bad.size:
             raise EnvironmentFault(
-                f"{self.factory.name}, step {self.step_count}: the environment returned the reward {rewards[bad[0]]}; "
-                "learning from it would spread to every weight."
+                f"{self.factory.name}, step {self.step_count}: the environment returned the reward {rewards[bad[0]]}, "
+                "which float32 cannot hold as a finite number; learning from it would spread to every weight."
             )
 
     def cut_beyond(self, most_steps: int) -> list[tuple[int, float, int]]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
 import yaml
 
 from monotau.errors import ConfigError, unknown_name
@@ -93,6 +94,8 @@ def brief(value: object) -> str:
 
 def _checked(value: Any, hint: Any, path: str) -> Any:
     """Return the value if it has the type of the hint; an int may stand for a float, a list for a tuple."""
+    if isinstance(value, np.generic):
+        value = value.item()
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         if _checked(value, str, path) not in arguments:

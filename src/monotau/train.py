@@ -1,5 +1,6 @@
 """Training, readable top to bottom: iterations of acting, storing and learning, with an evaluation after each."""
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import torch
 
 from monotau.configs import Config
 from monotau.envs import ObservationSpec
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, Divergence
 from monotau.evaluate import Evaluation, evaluate, fine_crossing
 from monotau.learner import Learner
 from monotau.log import Log
@@ -117,7 +118,7 @@ class Training:
                     if passed(before, self.step, config.update.sync_every_steps):
                         learner.sync()
                 if passed(before, self.step, config.log_every_steps):
-                    self._log(window, epsilon, drawing, learning)
+                    self._log(window, epsilon)
                     window = _Window(self.step, self.updates)
             self.replay.cut(rollout.observations[:, -1])
         finally:
@@ -162,7 +163,7 @@ class Training:
         self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
         return evaluation
 
-    def _log(self, window: "_Window", epsilon: float, drawing: np.random.Generator, learning: torch.Generator) -> None:
+    def _log(self, window: "_Window", epsilon: float) -> None:
         """Write a line of kind train, and show it."""
         seconds = time.perf_counter() - window.start
         numbers: dict[str, float | int | None] = {
@@ -178,8 +179,17 @@ class Training:
         }
         numbers |= self.brain.explorer.metrics()
         if window.losses:
-            batch = self.replay.sample(self.config.update.batch_size, drawing).to(self.brain.device)
-            numbers |= self.brain.learner.diagnose(batch, learning)
+            # Streams of its own: how often is logged must not change what is learned.
+            seed = self.config.seed
+            rows = self.replay.sample(self.config.update.batch_size, numpy_stream(seed, "diagnosis", self.step))
+            fractions = torch_stream(seed, "diagnosis", self.step)
+            numbers |= self.brain.learner.diagnose(rows.to(self.brain.device), fractions)
+            if not math.isfinite(numbers["loss"] or 0.0):
+                rate = self.config.optimiser.learning_rate
+                raise Divergence(
+                    f"{self.config.preset} on {self.envs.name}, step {self.step}: the loss is {numbers['loss']}; "
+                    f"a lower optimiser.learning_rate (now {rate}) or smaller rewards may help."
+                )
         numbers["updates_per_second"] = (self.updates - window.updates) / seconds
         numbers["steps_per_second"] = (self.step - window.step) / seconds
         self.log.write("train", self.step, numbers)

@@ -46,7 +46,11 @@ def test_a_box_without_axes_is_a_vector_of_one_number():
         ((84, 84, 3), "image", True),
         ((10, 10, 4), "image", True),
         ((3, 84, 84), "image", False),
-        ((84, 84, 84), "image", False),  # a tie counts as channels first
+        ((84, 84, 84), "image", True),  # a tie counts as channels last, as MinAtar's Seaquest (10, 10, 10) needs
+        ((12, 10, 10), "image", False),  # two equal sides are height and width, whatever the number of channels
+        ((10, 10, 12), "image", True),
+        ((3, 10, 9), "image", False),
+        ((10, 9, 3), "image", True),
         ((5, 5, 3), "image", True),
         ((3, 5, 5), "image", False),
         ((4, 5, 3), "vector", False),
@@ -141,7 +145,7 @@ def test_a_refusal_stays_on_one_line_for_a_space_with_a_long_repr():
 
 
 def test_an_observation_of_another_shape_is_a_fault():
-    with pytest.raises(EnvironmentFault, match=r"observation of shape \(5,\).* space has shape \(4,\)"):
+    with pytest.raises(EnvironmentFault, match=r"observation is of shape \(5,\).* space has shape \(4,\)"):
         spec_of(box((4,))).frame(np.zeros((2, 5), np.float32))
 
 

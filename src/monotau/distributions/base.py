@@ -144,4 +144,4 @@ class Distribution(ABC):
         curve = self.curve()
         if curve.shape[-1] < 2:
             return curve.new_zeros(curve.shape[:-1])
-        return (curve.diff(dim=-1) < 0).to(curve.dtype).mean(dim=-1)
+        return (~(curve.diff(dim=-1) >= 0)).to(curve.dtype).mean(dim=-1)  # what is not a number does not rise either

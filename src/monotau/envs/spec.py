@@ -74,7 +74,7 @@ class ObservationSpec:
         """Return raw observations [E, ...] in their stored form; may share memory with what was given."""
         if observation.shape[1:] != self.shape:
             raise EnvironmentFault(
-                f"The environment returned an observation of shape {observation.shape[1:]}, "
+                f"The observation is of shape {observation.shape[1:]}, "
                 f"but its observation space has shape {self.shape}."
             )
         if self.kind == "discrete":
@@ -91,7 +91,7 @@ class ObservationSpec:
         if self.dtype == "float32" and not np.isfinite(frames).all():
             value = observation[~np.isfinite(frames)].flat[0]
             raise EnvironmentFault(
-                f"The environment returned an observation with the value {value}, which float32 cannot hold as a "
+                f"The observation holds the value {value}, which float32 cannot hold as a "
                 f"finite number; learning from it would spread to every weight."
             )
         return frames
@@ -118,7 +118,9 @@ def _image_layout(shape: tuple[int, ...], dtype: np.dtype) -> tuple[bool, bool]:
         return dtype == np.uint8 and min(shape) >= SMALLEST_GREY_SIDE, False
     if len(shape) != 3:
         return False, False
-    channels_last = shape[2] < shape[0]
+    # Two equal sides are height and width; else the shorter axis counts channels, and H W C is Gymnasium's custom.
+    channels_first = shape[1] == shape[2] != shape[0] or (shape[0] != shape[1] and shape[0] <= shape[2])
+    channels_last = not channels_first
     height_width = shape[:2] if channels_last else shape[1:]
     image = min(height_width) >= SMALLEST_IMAGE_SIDE
     return image, image and channels_last
