@@ -1,6 +1,7 @@
 """Every kind and layout of distribution against its naive twin."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -89,6 +90,16 @@ def test_w1_of_diracs_on_the_same_fractions_sorts_nothing_by_value(layout: str) 
     one = make(layout, seed=7)
     assert isinstance(one, Diracs)
     two = Diracs(one.taus, make("diracs", seed=8).curve(), one.weights)
+    close(one.w1(two), for_each_entry(lambda index: naive_w1(twin(one, index), twin(two, index))))
+
+
+@pytest.mark.parametrize("shared", ["taus", "weights"])
+def test_w1_of_diracs_that_share_only_their_fractions_or_only_their_weights(shared: str) -> None:
+    one, other = make("diracs", seed=24), make("diracs", seed=25)
+    assert isinstance(one, Diracs)
+    assert isinstance(other, Diracs)
+    two = replace(other, **{shared: getattr(one, shared)})
+    assert not torch.equal(one.taus, two.taus) or not torch.equal(one.weights, two.weights)
     close(one.w1(two), for_each_entry(lambda index: naive_w1(twin(one, index), twin(two, index))))
 
 
