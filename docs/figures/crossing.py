@@ -24,7 +24,7 @@ def main() -> None:
     """Train, choose the state and draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="MinAtar/Breakout-v1")
-    parser.add_argument("--steps", type=int, default=30_000)
+    parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("crossing.png"))
     given = parser.parse_args()
