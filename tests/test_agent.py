@@ -1,6 +1,8 @@
 """The Python API: predictions of any shape, learning in pieces, and agents that come back from disk as they were."""
 
+import inspect
 import json
+import re
 
 import gymnasium as gym
 import numpy as np
@@ -308,8 +310,17 @@ def test_an_environment_is_given_by_id_ready_made_or_by_a_callable():
     assert env.step(0)[1] == 1.0
 
 
+@pytest.mark.parametrize("env", [None, 3, {"id": "CartPole-v1"}], ids=str)
+def test_what_is_no_environment_is_refused(env):
+    unchecked = inspect.unwrap(Agent.__init__)  # the annotations that tests switch on would refuse it first
+    with pytest.raises(ConfigError, match=rf"^env is {re.escape(str(env))}, but must be an id, a gymnasium\.Env or a"):
+        unchecked(Agent.__new__(Agent), env)
+
+
 def test_an_evaluation_plays_as_many_episodes_as_it_is_asked_for(agent):
-    evaluation = agent.evaluate(7)
+    told = []
+    evaluation = agent.evaluate(7, told.append)
+    assert told == [1, 2, 3, 4, 5, 6, 7]
     assert (evaluation.returns, evaluation.lengths) == ([5.0] * 7, [5] * 7)
     with pytest.raises(ConfigError, match=r"evaluation\.episodes is 0, but must be at least 1"):
         agent.evaluate(0)

@@ -17,6 +17,7 @@ from monotau.agent import Agent
 from monotau.cli import main
 from monotau.configs import Config
 from monotau.envs import list_envs
+from monotau.errors import ConfigError, Divergence
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.presets import PRESETS, PROFILES
@@ -283,6 +284,15 @@ def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):
     assert refused("evaluate", "run", "--episodes", "0") == "--episodes is 0, but must be at least 1."
 
 
+def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused, faulty_world, tmp_path):
+    """Its id imports a module, which no file may choose."""
+    Agent("faulty_world:Faulty-v0", **SMALL).save(tmp_path / "agent")
+    message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which is not made from a file: "
+    assert refused("evaluate", "agent").startswith(message)
+    code, out, err = call("evaluate", "agent", "--env", "faulty_world:Faulty-v0", "--episodes", "2")
+    assert (code, err, json.loads(out)["return_mean"]) == (0, "", 5.0)
+
+
 def test_an_agent_that_was_edited_is_refused(refused, run_directory):
     (run_directory / "agent" / "agent.json").write_text("{}")
     assert "agent.json: the format is None, but must be 1." in refused("evaluate", "run")
@@ -344,9 +354,17 @@ def test_an_interrupt_is_one_line(call, monkeypatch):
     assert call("train") == (130, "", "error: interrupted\n")
 
 
+def test_learning_that_leaves_the_numbers_is_one_line_and_a_code_of_its_own(call, monkeypatch):
+    def diverged(*_):
+        raise Divergence("the loss is nan")
+
+    monkeypatch.setattr(cli, "train_into", diverged)
+    assert call("train") == (3, "", "error: the loss is nan\n")
+
+
 def test_a_message_of_many_lines_becomes_one(call, monkeypatch):
     def broken(*_):
-        raise cli.ConfigError("a [bold]wild[/]\n  message")
+        raise ConfigError("a [bold]wild[/]\n  message")
 
     monkeypatch.setattr(cli, "train_into", broken)
     assert call("train") == (2, "", "error: a [bold]wild[/] message\n")

@@ -185,3 +185,10 @@ def test_the_bias_shrinks_with_kappa() -> None:
     found = minimiser(COIN_TAUS, COIN, 0.25)[off_the_median].tolist()
     expected = torch.tensor(coin_fixed_points(0.25), dtype=torch.float64)[off_the_median].tolist()
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_fractions_get_no_gradient():
+    values, taus = torch.zeros(1, 1, requires_grad=True), torch.full((1, 1), 0.3, requires_grad=True)
+    quantile_huber(values, taus, torch.full((1, 1), 2.0)).sum().backward()
+    assert taus.grad is None
+    assert values.grad is not None

@@ -91,7 +91,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     assert (config.evaluation.steps, config.evaluation.epsilon, config.iteration_steps) == (125_000, 0.001, 250_000)
     assert (config.evaluation.episodes, config.evaluation.num_envs) == (1, 1)
     assert (config.env.frame_stack, config.gamma, config.precision) == (4, 0.99, "fp32")
-    assert config.head == PRESETS[preset].head
+    assert (config.head, config.explorer) == (PRESETS[preset].head, PRESETS[preset].explorer)
     assert config.steps == 50_000_000
 
 
@@ -127,6 +127,16 @@ def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_tho
     assert (config.head, config.explorer) == (Iqn(hidden=hidden), EpsilonGreedy())
     same = resolve("ndqfn-dpe", plain, {"head": {"kind": "ndqfn"}}).config
     assert same.head == Ndqfn(knots=9, hidden=33)
+
+
+def test_a_profile_may_set_an_explorer_where_that_is_the_one_used():
+    classic = PROFILES["classic"].explorers["dpe"]
+    assert classic["c"] != Dpe().c
+    assert resolve("ndqfn-vpe").config.explorer == Dpe(error="value", **classic)
+    assert resolve("iqn", {"explorer": {"kind": "dpe"}}).config.explorer == Dpe(**classic)
+    assert resolve("ndqfn-dpe", {"explorer": {"c": 3.0}}).config.explorer == Dpe(**(classic | {"c": 3.0}))
+    assert resolve("ndqfn-dpe", {"explorer": {"kind": "epsilon-greedy"}}).config.explorer == EpsilonGreedy()
+    assert resolve("ndqfn-dpe", profile="atari").config.explorer == Dpe()
 
 
 def test_the_name_of_the_environment_is_written_down_wherever_it_comes_from():

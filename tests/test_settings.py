@@ -6,6 +6,7 @@ import re
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -139,6 +140,14 @@ def test_a_number_too_long_to_print_is_refused(path, read):
 def test_a_whole_number_stands_for_any_number():
     gamma = override(BASE, {"gamma": 1}, KINDS).gamma
     assert (gamma, type(gamma)) == (1.0, float)
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = override(BASE, {"steps": np.int64(7), "gamma": np.float32(0.5), "double_q": np.bool_(False)}, KINDS)
+    assert (config.steps, config.gamma, config.double_q) == (7, 0.5, False)
+    assert [type(value) for value in (config.steps, config.gamma, config.double_q)] == [int, float, bool]
+    with pytest.raises(ConfigError, match=r"^steps is 7\.0, but must be a whole number\.$"):
+        override(BASE, {"steps": np.float64(7)}, KINDS)
 
 
 def test_a_value_is_shown_on_one_short_line():

@@ -16,5 +16,5 @@ def quantile_huber(
 ) -> Float[Tensor, " B"]:
     """Quantile Huber loss per transition: sum over online fractions, mean over targets (NDQFN Eq. 7-8)."""
     errors = targets.detach()[:, None, :] - values[:, :, None]  # B N M
-    weights = (taus[:, :, None] - (errors < 0).to(taus.dtype)).abs()
+    weights = (taus.detach()[:, :, None] - (errors < 0).to(taus.dtype)).abs()
     return (weights * huber(errors, kappa) / kappa).mean(dim=2).sum(dim=1)

@@ -158,6 +158,7 @@ def test_cvar_of_a_small_share_is_the_lowest_return() -> None:
         pytest.param(line(2, 0), 1.0, id="a falling line"),
         pytest.param(line(2, 2), 0.0, id="a level line"),
         pytest.param(equal_diracs(0, 2, 1, 1, 3), 1 / 4, id="one fall of four"),
+        pytest.param(equal_diracs(0, 1, float("nan"), 3, 4), 1 / 2, id="what is not a number does not rise"),
         pytest.param(
             Diracs(torch.tensor([0.9, 0.1, 0.5]), torch.tensor([[3.0, 1.0, 2.0]]), torch.full((3,), 1 / 3)),
             0.0,
@@ -213,3 +214,10 @@ def test_the_support_of_the_paper_has_32_points() -> None:
     assert support[1:-1] == tuple(i / 31 for i in range(1, 31))
     assert all(before < after for before, after in pairwise(support))
     assert (torch.tensor(support).diff() > 0).all()
+
+
+@pytest.mark.parametrize("count", [2, 3, 32, 1000])
+def test_a_support_of_any_allowed_size_increases_strictly_in_single_precision(count: int) -> None:
+    support = torch.tensor(uniform_support(count))
+    assert len(support) == count
+    assert (support.diff() > 0).all()

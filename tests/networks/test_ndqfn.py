@@ -172,6 +172,7 @@ def test_the_loss_draws_its_numbers_of_fractions_and_gives_the_target_no_gradien
         ({"support": (0.1, 0.1, 0.9)}, r"head.support is \(0.1, 0.1, 0.9\).*increase strictly inside"),
         ({"support": (0.0, 0.5)}, "head.support"),
         ({"support": (0.5,)}, "at least two points"),
+        ({"support": (0.25, 0.5, 0.5 + 1e-9)}, "head.support"),  # one point in float32
         ({"support": (0.2, float("nan"))}, "head.support"),
         ({"knots": 1}, "head.knots is 1, but must be between 2 and 1000"),
         ({"knots": 1001}, "head.knots is 1001"),

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -43,8 +44,9 @@ class Ndqfn(HeadConfig):
 
     def __post_init__(self) -> None:
         if self.support:
-            inside = all(0 < p < 1 for p in self.support)
-            rising = all(p < q for p, q in zip(self.support, self.support[1:], strict=False))
+            stored = torch.tensor(self.support, dtype=torch.float32).tolist()  # in which near points may become one
+            inside = all(0 < p < 1 for p in stored)
+            rising = all(p < q for p, q in pairwise(stored))
             if len(self.support) < 2 or not (inside and rising):
                 raise ConfigError(
                     f"head.support is {self.support}, but must be at least two points that increase strictly inside "
