@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from monotau.errors import ConfigError
-from monotau.replay import Batch, ReplayConfig, Ring, Steps
+from monotau.replay import Batch, Ring, Steps, Uniform
 
 
 def make_ring(*, capacity=64, warmup=1, clip=0.0, lanes=1, shape=(), dtype=np.float32, stack=1, n_step=1, gamma=0.5):
-    config = ReplayConfig(capacity_steps=capacity, warmup_steps=warmup, reward_clip=clip)
+    config = Uniform(capacity_steps=capacity, warmup_steps=warmup, reward_clip=clip)
     return Ring(config, lanes=lanes, frame_shape=shape, frame_dtype=dtype, stack=stack, n_step=n_step, gamma=gamma)
 
 
@@ -236,7 +236,7 @@ def test_memory_is_taken_only_as_the_ring_fills():
 )
 def test_settings_that_cannot_work_are_refused(fields, message):
     with pytest.raises(ConfigError, match=message):
-        ReplayConfig(**fields)
+        Uniform(**fields)
 
 
 def test_a_lane_too_short_for_one_transition_is_refused():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monotau.replay import ReplayConfig, Ring, Steps
+from monotau.replay import Ring, Steps, Uniform
 
 GO, LOSE_LIFE, DIE, TIME_OUT, DIE_AT_TIME_OUT = "go", "lose life", "die", "time out", "die at time out"
 ENDS_GAME = {DIE, TIME_OUT, DIE_AT_TIME_OUT}
@@ -99,7 +99,7 @@ class Play:
 
     def __init__(self, *, lanes, stack, n_step, gamma, lane_slots, warmup=1, frame_shape=(), frame_dtype=np.int64):
         self.ring = Ring(
-            ReplayConfig(capacity_steps=lanes * lane_slots + lanes - 1, warmup_steps=warmup),
+            Uniform(capacity_steps=lanes * lane_slots + lanes - 1, warmup_steps=warmup),
             lanes=lanes,
             frame_shape=frame_shape,
             frame_dtype=frame_dtype,

@@ -1,6 +1,23 @@
-"""Experience replay: steps go in as they happen, n-step transitions come out."""
+"""The table of replays: steps go in as they happen, n-step transitions come out."""
 
-from monotau.replay.ring import ReplayConfig, Ring
-from monotau.replay.transitions import Batch, Steps
+from collections.abc import Mapping
 
-__all__ = ["Batch", "ReplayConfig", "Ring", "Steps"]
+from monotau.replay.base import Replay, ReplayConfig
+from monotau.replay.prioritized import Prioritized, PrioritizedReplay
+from monotau.replay.ring import Ring, Uniform
+from monotau.replay.transitions import Batch, Steps, Written
+
+REPLAYS: Mapping[str, type[ReplayConfig]] = {"uniform": Uniform, "prioritized": Prioritized}
+
+__all__ = [
+    "REPLAYS",
+    "Batch",
+    "Prioritized",
+    "PrioritizedReplay",
+    "Replay",
+    "ReplayConfig",
+    "Ring",
+    "Steps",
+    "Uniform",
+    "Written",
+]

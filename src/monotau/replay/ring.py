@@ -1,6 +1,5 @@
 """The replay ring: stores each frame once, one lane per environment, and folds n-step transitions when sampled."""
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +9,8 @@ from jaxtyping import Bool, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
-from monotau.replay.transitions import Batch, Steps
+from monotau.replay.base import Replay, ReplayConfig
+from monotau.replay.transitions import Batch, Steps, Written
 
 # The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
 FIRST = 1
@@ -21,38 +21,39 @@ FINAL = 8
 # Nearly every slot of a ring in use is a valid start, so one round is the rule.
 REJECTION_ROUNDS = 8
 
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayConfig:
-    """Experience replay. A step is one agent decision: four emulator frames on Atari."""
-
-    capacity_steps: int = 100_000
-    """Oldest steps are overwritten beyond this. The last frame of a truncated episode takes the room of a step."""
-    warmup_steps: int = 1_000
-    """No learning before this many steps are stored."""
-    reward_clip: float = 0.0
-    """Rewards are stored clipped to [-reward_clip, reward_clip]; 0 stores them as they are."""
-
-    def __post_init__(self) -> None:
-        if self.capacity_steps < 1:
-            raise ConfigError(
-                f"replay.capacity_steps is {self.capacity_steps}, but must be at least 1; "
-                "a replay without room has nothing to learn from."
-            )
-        if not 1 <= self.warmup_steps <= self.capacity_steps:
-            raise ConfigError(
-                f"replay.warmup_steps is {self.warmup_steps}, but must be between 1 and "
-                f"replay.capacity_steps ({self.capacity_steps}); otherwise learning never starts."
-            )
-        if not 0 <= self.reward_clip < math.inf:
-            raise ConfigError(
-                f"replay.reward_clip is {self.reward_clip}, but must be a finite number, 0 or more; "
-                "rewards are clipped to [-reward_clip, reward_clip], and 0 stores them as they are."
-            )
+NO_SLOTS = np.empty(0, np.int64)
 
 
 @final
-class Ring:
+@dataclass(frozen=True, kw_only=True)
+class Uniform(ReplayConfig):
+    """Every stored transition is as likely as any other."""
+
+    def build(
+        self,
+        *,
+        lanes: int,
+        frame_shape: tuple[int, ...],
+        frame_dtype: DTypeLike,
+        stack: int,
+        n_step: int,
+        gamma: float,
+        horizon_steps: int,
+    ) -> "Ring":
+        """Make the replay, which is a ring."""
+        return Ring(
+            self,
+            lanes=lanes,
+            frame_shape=frame_shape,
+            frame_dtype=frame_dtype,
+            stack=stack,
+            n_step=n_step,
+            gamma=gamma,
+        )
+
+
+@final
+class Ring(Replay):
     """Uniform replay over the last `capacity_steps` steps, shared out evenly over the lanes.
 
     A slot holds one frame and what was done there. A truncated episode has one slot more, flagged FINAL: the frame
@@ -120,8 +121,8 @@ class Ring:
         # FINAL slots take room, so a full ring may hold fewer steps than the warm-up asks for, and always will.
         return bool(self._written.min() >= self._lane_slots)
 
-    def add(self, steps: Steps) -> None:
-        """Store one step of every lane."""
+    def add(self, steps: Steps) -> Written:
+        """Store one step of every lane, and say where."""
         self._check(steps.frames)
         if np.count_nonzero(steps.first & self._open):
             raise ValueError(
@@ -140,16 +141,17 @@ class Ring:
         self._flags[slots] = flags
         self._open = flags < TERMINATED
         self._stored_steps += self._lanes
-        if np.count_nonzero(steps.truncated):
-            self._close(np.flatnonzero(steps.truncated & ~steps.terminated), steps.final_frames)
+        if not np.count_nonzero(steps.truncated):
+            return Written(slots, NO_SLOTS)
+        return Written(slots, self._close(np.flatnonzero(steps.truncated & ~steps.terminated), steps.final_frames))
 
-    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> None:
+    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> Written:
         """Truncate the episodes in flight, where `frames` are the newest; the next step of every lane is a first."""
         self._check(frames)
         lanes = np.flatnonzero(self._open)
         self._flags[self._lane_starts[lanes] + (self._written[lanes] - 1) % self._lane_slots] |= TRUNCATED
-        self._close(lanes, frames)
         self._open[:] = False
+        return Written(NO_SLOTS, self._close(lanes, frames))
 
     def sample(self, size: int, rng: np.random.Generator) -> Batch:
         """Return `size` transitions, uniform over the valid starts, with replacement."""
@@ -157,7 +159,7 @@ class Ring:
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
         """Return the indices of `size` valid starts, uniform, with replacement."""
-        reach = min(max(int(self._written.max()), 1), self._lane_slots)  # no lane has written beyond this position
+        reach = self._reach
         drawn = np.empty(0, np.int64)
         for _ in range(REJECTION_ROUNDS):
             lanes, positions = np.divmod(rng.integers(self._lanes * reach, size=size + size // 8 + 8), reach)
@@ -166,14 +168,18 @@ class Ring:
             if len(drawn) >= size:
                 return drawn[:size]
         # Valid starts are this rare only where little is stored, so looking at all of it is cheap.
-        stored = (self._lane_starts[:, None] + np.arange(reach)).ravel()
-        starts = stored[self.valid(stored)]
+        return rng.choice(self.starts(), size)
+
+    def starts(self) -> Int64[np.ndarray, "N"]:
+        """Return the indices of all valid starts, by a look at everything stored."""
+        stored = (self._lane_starts[:, None] + np.arange(self._reach)).ravel()
+        starts: np.ndarray = stored[self.valid(stored)]
         if not len(starts):
             raise RuntimeError(
                 f"The replay holds {len(self)} steps, but none with its {self._n_step} steps and the frame after them; "
                 "add steps until `ready` before sampling."
             )
-        return rng.choice(starts, size)
+        return starts
 
     def valid(self, index: Int64[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
         """Say which slots are steps whose whole transition is stored: its n steps, or their end, and its stack."""
@@ -212,6 +218,11 @@ class Ring:
             index=index,
         )
 
+    @property
+    def _reach(self) -> int:
+        """No lane has written beyond this position; 1 at least."""
+        return min(max(int(self._written.max()), 1), self._lane_slots)
+
     def _check(self, frames: np.ndarray) -> None:
         # Assignment would cast and broadcast without a word.
         if frames.shape != self._step_shape or frames.dtype != self._frames.dtype:
@@ -241,7 +252,8 @@ class Ring:
         self._stored_steps -= int(np.count_nonzero(self._flags[slots] < FINAL))
         return slots
 
-    def _close(self, lanes: np.ndarray, frames: np.ndarray) -> None:
+    def _close(self, lanes: np.ndarray, frames: np.ndarray) -> np.ndarray:
         slots = self._claim(lanes)
         self._frames[slots] = frames[lanes]
         self._flags[slots] = FINAL
+        return slots

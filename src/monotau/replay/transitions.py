@@ -33,6 +33,17 @@ class Steps:
 
 @final
 @dataclass(frozen=True)
+class Written:
+    """Which slots of a replay were written to."""
+
+    steps: Int64[np.ndarray, "W"]
+    """These hold steps now."""
+    finals: Int64[np.ndarray, "F"]
+    """These hold the frame after a truncated episode's last step, and no step."""
+
+
+@final
+@dataclass(frozen=True)
 class Batch:
     """B transitions, with gamma, the end of the episode and the n steps folded into `rewards` and `discounts`."""
 

@@ -1,0 +1,87 @@
+"""The contract of a replay: steps go in as they happen, batches of n-step transitions come out."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int64, Shaped
+from numpy.typing import DTypeLike
+
+from monotau.errors import ConfigError
+from monotau.replay.transitions import Batch, Steps, Written
+
+
+class Replay(ABC):
+    """Stores steps of a fixed number of lanes, one environment each, and replays them."""
+
+    wants_losses: bool = False
+    """Whether `update` does anything, so that losses need not leave their device for nothing."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many steps are stored."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether the warm-up is over and `sample` has something to return."""
+
+    @abstractmethod
+    def add(self, steps: Steps) -> Written:
+        """Store one step of every lane."""
+
+    @abstractmethod
+    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> Written:
+        """Truncate the episodes in flight, where `frames` are the newest; the next step of every lane is a first."""
+
+    @abstractmethod
+    def sample(self, size: int, rng: np.random.Generator) -> Batch:
+        """Return `size` transitions, with replacement; changes nothing but the generator."""
+
+    def update(self, index: Int64[np.ndarray, "B"], losses: Float[np.ndarray, "B"]) -> None:
+        """Take note of the losses of a batch, before anything is added; the default has no use for them."""
+        return
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayConfig(ABC):
+    """Experience replay. A step is one agent decision: four emulator frames on Atari."""
+
+    capacity_steps: int = 100_000
+    """Oldest steps are overwritten beyond this. The last frame of a truncated episode takes the room of a step."""
+    warmup_steps: int = 1_000
+    """No learning before this many steps are stored."""
+    reward_clip: float = 0.0
+    """Rewards are stored clipped to [-reward_clip, reward_clip]; 0 stores them as they are."""
+
+    def __post_init__(self) -> None:
+        if self.capacity_steps < 1:
+            raise ConfigError(
+                f"replay.capacity_steps is {self.capacity_steps}, but must be at least 1; "
+                "a replay without room has nothing to learn from."
+            )
+        if not 1 <= self.warmup_steps <= self.capacity_steps:
+            raise ConfigError(
+                f"replay.warmup_steps is {self.warmup_steps}, but must be between 1 and "
+                f"replay.capacity_steps ({self.capacity_steps}); otherwise learning never starts."
+            )
+        if not 0 <= self.reward_clip < math.inf:
+            raise ConfigError(
+                f"replay.reward_clip is {self.reward_clip}, but must be a finite number, 0 or more; "
+                "rewards are clipped to [-reward_clip, reward_clip], and 0 stores them as they are."
+            )
+
+    @abstractmethod
+    def build(
+        self,
+        *,
+        lanes: int,
+        frame_shape: tuple[int, ...],
+        frame_dtype: DTypeLike,
+        stack: int,
+        n_step: int,
+        gamma: float,
+        horizon_steps: int,
+    ) -> Replay:
+        """Make the replay; `horizon_steps` are those of the whole run."""

@@ -1,0 +1,165 @@
+"""Prioritised replay (Schaul et al. 2016): transitions with a large loss are replayed more often."""
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, Shaped
+from numpy.typing import DTypeLike
+
+from monotau.errors import ConfigError, Divergence
+from monotau.replay.base import Replay, ReplayConfig
+from monotau.replay.ring import Ring
+from monotau.replay.sum_tree import SumTree
+from monotau.replay.transitions import Batch, Steps, Written
+
+# Keeps a transition with no loss in play (Schaul et al., Section 3.3).
+LEAST_PRIORITY = 1e-6
+
+# Nearly all the mass of a replay in use is that of valid starts. It is not where little is stored, or where the newest
+# steps have a priority far above all others: so each round draws more, up to thousands.
+REJECTION_ROUNDS = 8
+FIRST_ROUND = 32
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Prioritized(ReplayConfig):
+    """Transitions are drawn in proportion to loss^alpha, and weighted against the bias of that."""
+
+    alpha: float = 0.6
+    """How much the loss counts: 0 draws uniformly, 1 in proportion to the loss."""
+    beta_start: float = 0.4
+    """How much of that bias is made up for by weights at the start; in the end it is all of it, 1."""
+    beta_steps: int = 0
+    """Steps over which this rises in a straight line from beta_start to 1; 0 takes the steps of the run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("alpha", "beta_start"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"replay.{name} is {getattr(self, name)}, but must be a number from 0 to 1.")
+        if self.beta_steps < 0:
+            raise ConfigError(
+                f"replay.beta_steps is {self.beta_steps}, but must not be negative; 0 takes the steps of the run."
+            )
+
+    def build(
+        self,
+        *,
+        lanes: int,
+        frame_shape: tuple[int, ...],
+        frame_dtype: DTypeLike,
+        stack: int,
+        n_step: int,
+        gamma: float,
+        horizon_steps: int,
+    ) -> "PrioritizedReplay":
+        """Make the replay."""
+        ring = Ring(
+            self,
+            lanes=lanes,
+            frame_shape=frame_shape,
+            frame_dtype=frame_dtype,
+            stack=stack,
+            n_step=n_step,
+            gamma=gamma,
+        )
+        return PrioritizedReplay(self, ring, beta_steps=self.beta_steps or horizon_steps)
+
+
+@final
+class PrioritizedReplay(Replay):
+    """A ring that stores and a sum tree over its slots that chooses; a leaf is a priority^alpha, 0 where no step is.
+
+    A priority is the loss of a transition, as in Rainbow, where Schaul et al. take the absolute error of a value: a
+    distribution has no such error.
+    """
+
+    wants_losses = True
+
+    def __init__(self, config: Prioritized, ring: Ring, *, beta_steps: int) -> None:
+        self._config = config
+        self._ring = ring
+        self._tree = SumTree(ring.slots)
+        self._beta_steps = beta_steps
+        self._added_steps = 0
+        self._largest = 1.0  # of all leaves so far
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the warm-up is over and `sample` has something to return."""
+        return self._ring.ready
+
+    @property
+    def beta(self) -> float:
+        """How much of the bias the weights make up for now."""
+        done = min(1.0, self._added_steps / self._beta_steps)
+        return self._config.beta_start + (1.0 - self._config.beta_start) * done
+
+    def add(self, steps: Steps) -> Written:
+        """Store one step of every lane, with the largest priority so far: each is to be replayed at least once."""
+        written = self._ring.add(steps)
+        self._added_steps += len(written.steps)
+        return self._follow(written)
+
+    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> Written:
+        """Truncate the episodes in flight, where `frames` are the newest; the next step of every lane is a first."""
+        return self._follow(self._ring.cut(frames))
+
+    def sample(self, size: int, rng: np.random.Generator) -> Batch:
+        """Return `size` transitions drawn by priority, with weights against the bias, the largest of a batch 1.
+
+        A weight is (N P(i))^-beta over the batch's largest (Section 3.4), so that N and the total mass cancel.
+        """
+        index = self.draw(size, rng)
+        leaves = self._tree.values(index)
+        weights = (leaves / leaves.min()) ** -self.beta
+        return replace(self._ring.gather(index), weights=torch.from_numpy(weights.astype(np.float32)))
+
+    def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
+        """Return the indices of `size` valid starts, each expected in proportion to its leaf.
+
+        One is drawn from each of `size` equal strata of the mass, so that i is expected size * leaf_i / total times.
+        Those that are no valid starts are replaced by independent draws from all that are, again in proportion to the
+        leaves: the sum of two expectations in one proportion is in that proportion, whatever share was replaced.
+        """
+        total = self._tree.total
+        if not total:
+            raise RuntimeError("The replay holds 0 steps; add steps until `ready` before sampling.")
+        index = self._tree.find((np.arange(size) + rng.random(size)) * (total / size))
+        missing = np.flatnonzero(~self._ring.valid(index))
+        for doublings in range(REJECTION_ROUNDS):
+            if not len(missing):
+                return index
+            candidates = self._tree.find(rng.random(max(size, FIRST_ROUND << doublings)) * total)
+            found = candidates[self._ring.valid(candidates)][: len(missing)]
+            index[missing[: len(found)]] = found
+            missing = missing[len(found) :]
+        if len(missing):
+            starts = self._ring.starts()
+            leaves = self._tree.values(starts)
+            index[missing] = rng.choice(starts, len(missing), p=leaves / leaves.sum())
+        return index
+
+    def update(self, index: Int64[np.ndarray, "B"], losses: Float[np.ndarray, "B"]) -> None:
+        """Set the priorities of a batch to its losses; where an index stands more than once, the last one counts."""
+        if not np.isfinite(losses).all():
+            raise Divergence(
+                f"the loss of a replayed transition is {losses[~np.isfinite(losses)][0]}, but a priority must be a "
+                "finite number; a lower optimiser.learning_rate or smaller rewards may help."
+            )
+        if (losses < 0).any():
+            raise ValueError(f"A loss is {losses.min()}, but a priority must not be negative; no mass is less than 0.")
+        leaves = (losses.astype(np.float64) + LEAST_PRIORITY) ** self._config.alpha
+        self._tree.set(index, leaves)
+        self._largest = max(self._largest, float(leaves.max()))
+
+    def _follow(self, written: Written) -> Written:
+        self._tree.set(written.steps, np.full(len(written.steps), self._largest))
+        self._tree.set(written.finals, np.zeros(len(written.finals)))
+        return written
