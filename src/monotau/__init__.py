@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from monotau.agent import Agent
-from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point
+from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
 from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.losses import quantile_huber
 
@@ -19,6 +19,7 @@ __all__ = [
     "EnvironmentFault",
     "PiecewiseLinear",
     "Point",
+    "Risk",
     "__version__",
     "quantile_huber",
 ]

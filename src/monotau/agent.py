@@ -1,7 +1,7 @@
 """The Python API: an agent for one environment, in a few lines."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,21 @@ from rich.console import Console
 from torch import Tensor
 
 from monotau.configs import KINDS, Config
-from monotau.distributions import Distribution
-from monotau.envs import EnvFactory, EnvSource, ObservationSpec
+from monotau.distributions import MEAN, Distribution, Risk
+from monotau.envs import EnvFactory, EnvSource
 from monotau.errors import ConfigError
 from monotau.evaluate import Evaluation, evaluate
 from monotau.log import Line, Log
 from monotau.networks import Role
 from monotau.networks.factory import prefixed, unprefixed
-from monotau.presets import DEFAULT_PRESET, Resolved, resolve, settle, take_names
+from monotau.presets import DEFAULT_PRESET, Resolved, resolve
 from monotau.progress import Display
-from monotau.settings import brief, override, to_plain
-from monotau.storage import read_json, read_tensors, write_json, write_tensors
+from monotau.rollout import Policy
+from monotau.saving import MadeFor, read_about, write_agent
+from monotau.settings import brief, to_plain
+from monotau.storage import read_tensors
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 from monotau.train import Brain, Training, torch_threads
-
-FORMAT = 1
-"""Version of what `save` writes."""
 
 
 class Agent:
@@ -56,17 +55,17 @@ class Agent:
         section = dict(env_settings or {}) | ({"id": env} if by_id else {})
         layer = overrides | {"seed": seed, "env": section}
         resolved = resolve(preset, layer, profile=profile, source=None if isinstance(env, str) else env)
-        self._start(resolved.config, resolved.envs, _MadeFor.of(resolved.envs, by_id=by_id))
+        self._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs, by_id=by_id))
         self.verbose = verbose
 
     @classmethod
     def of(cls, resolved: Resolved) -> "Agent":
         """Make an agent from settled settings and an environment given by id."""
         agent = cls.__new__(cls)
-        agent._start(resolved.config, resolved.envs, _MadeFor.of(resolved.envs, by_id=True))
+        agent._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs, by_id=True))
         return agent
 
-    def _start(self, config: Config, envs: EnvFactory | None, made_for: "_MadeFor") -> None:
+    def _start(self, config: Config, envs: EnvFactory | None, made_for: MadeFor) -> None:
         self.config, self.envs, self._made_for = config, envs, made_for
         self.spec, self.actions = made_for.observation, made_for.actions
         self.brain = Brain(config, self.spec, self.actions)
@@ -97,14 +96,25 @@ class Agent:
         self._training.run(self._training.step + total_steps, evaluated=evaluated)
         return self
 
-    def evaluate(self, episodes: int = 20, on_episode: Callable[[int], None] = lambda done: None) -> Evaluation:
-        """Play whole episodes greedily, with the settings of `config.evaluation`; tells how many are done, if asked."""
-        config, (rng, generator) = self.config, self._acting
+    def evaluate(
+        self,
+        episodes: int = 20,
+        on_episode: Callable[[int], None] = lambda done: None,
+        *,
+        risk: str = "mean",
+        alpha: float | None = None,
+        eta: float | None = None,
+    ) -> Evaluation:
+        """Play whole episodes greedily, with the settings of `config.evaluation`; tells how many are done, if asked.
+
+        `risk` and its parameter are those of `predict`.
+        """
+        config, policy, (rng, generator) = self.config, self._greedy(Risk(risk, alpha, eta)), self._acting
         settings = to_plain(config.evaluation, KINDS) | {"episodes": episodes, "steps": 0}
         with torch_threads(config.threads):
             return evaluate(
                 self._envs(),
-                lambda seen: self.brain.greedy.act(seen, config.evaluation.epsilon, rng, generator),
+                lambda seen: policy.act(seen, config.evaluation.epsilon, rng, generator),
                 type(config.evaluation)(**settings),
                 stack=config.env.frame_stack,
                 seed=stream_seed(int(rng.integers(2**62)), "evaluation environments"),
@@ -117,16 +127,29 @@ class Agent:
         state: Shaped[np.ndarray, "..."] | None = None,
         episode_start: Any = None,
         deterministic: bool = True,
+        *,
+        risk: str = "mean",
+        alpha: float | None = None,
+        eta: float | None = None,
     ) -> tuple[Any, Shaped[np.ndarray, "..."] | None]:
         """Choose an action for one observation, or one for each of a batch; the signature is Stable-Baselines3's.
 
         Without `deterministic` it acts as in training: with the exploration bonus and the final epsilon. The second
         value is None, unless frames are stacked and single frames are given: then it is the stack, to be handed back
         as `state` with the next observation (and `episode_start` true where an episode begins).
+
+        `risk` is the measure of the return that decides, with its parameter: `risk="cvar", alpha=0.1` takes the action
+        whose worst tenth of returns is best, `risk="wang", eta=0.75` seeks risk; `monotau.distributions.RISKS` names
+        all. The returns are those that were learned, of acting by the mean from the next step on.
         """
+        measure = Risk(risk, alpha, eta)
         stacks, single, state = self._stacks(observation, state, episode_start)
         if deterministic:
-            actions = self.brain.greedy.best(stacks, None)
+            actions = self._greedy(measure).best(stacks, None)
+        elif measure != MEAN:
+            raise ConfigError(
+                f"risk is {risk!r}, but without deterministic the explorer decides: leave out one of the two."
+            )
         else:
             actions = self.brain.curious.act(stacks, self.config.epsilon.end, *self._acting)
         actions = actions + self._made_for.action_start
@@ -137,7 +160,7 @@ class Agent:
         stacks, single, _ = self._stacks(observation)
         batch = torch.from_numpy(stacks).to(self.brain.device)
         network = self.brain.learner.online
-        view = network.look(batch, network.head.fractions(Role.ACT, len(batch), None))
+        view = network.look(batch, network.fractions(Role.ACT, len(batch), None))
         return view.map(lambda tensor: tensor[0]) if single else view
 
     def quantiles(self, observation: Any, taus: Any) -> Float[Tensor, "..."]:
@@ -159,15 +182,8 @@ class Agent:
 
     def save(self, directory: str | Path) -> None:
         """Write the networks and settings, without the replay, into a directory."""
-        directory = Path(directory)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            tensors = self.brain.learner.state() | prefixed("explorer", self.brain.explorer.state())
-            write_tensors(directory / "weights.safetensors", tensors)
-            about = {"format": FORMAT, "config": self.config.to_plain()} | to_plain(self._made_for, KINDS)
-            write_json(directory / "agent.json", about)
-        except OSError as error:
-            raise ConfigError(f"the agent cannot be saved in {directory}: {error}.") from None
+        tensors = self.brain.learner.state() | prefixed("explorer", self.brain.explorer.state())
+        write_agent(Path(directory), self.config, self._made_for, tensors)
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
@@ -177,7 +193,7 @@ class Agent:
         that names a module to import, needs it: without, it can predict but not learn.
         """
         directory = Path(directory)
-        config, made_for = _read_about(directory / "agent.json")
+        config, made_for = read_about(directory)
         envs, source = None, None if isinstance(env, str) else env
         if isinstance(env, str):
             config = replace(config, env=replace(config.env, id=env))
@@ -186,7 +202,7 @@ class Agent:
         # An id of the form 'module:Env-v0' imports the module: a stranger's file must not choose what is run.
         if env is not None or (made_for.env_by_id and ":" not in config.env.id):
             envs = EnvFactory(config.env, source)
-            here = _MadeFor.of(envs, by_id=source is None)
+            here = MadeFor.of(envs, by_id=source is None)
             if replace(here, env_by_id=made_for.env_by_id) != made_for:
                 raise ConfigError(f"the agent in {directory} is for {made_for}, but {envs.name} has {here}.")
             made_for = here
@@ -200,6 +216,9 @@ class Agent:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(f"{directory / 'weights.safetensors'} does not fit its settings: {reason}") from None
         return agent
+
+    def _greedy(self, risk: Risk) -> Policy:
+        return Policy(self.brain.learner.online, self.actions, risk=risk)
 
     def _envs(self) -> EnvFactory:
         if self.envs is None:
@@ -242,52 +261,3 @@ class Agent:
             stacks[going_on, :-1] = state[going_on, 1:]
         stacks[:, -1] = frames
         return stacks, single, (stacks if stack > 1 else None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _MadeFor:
-    """The environment as far as an agent depends on it; what agent.json holds beside the settings."""
-
-    observation: ObservationSpec
-    actions: int
-    action_start: int
-    env_by_id: bool
-
-    def __post_init__(self) -> None:
-        spec = self.observation
-        axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": (0,)}[spec.kind]
-        dtypes = ("int64",) if spec.kind == "discrete" else ("uint8", "bool", "float32")
-        if len(spec.shape) not in axes or spec.dtype not in dtypes or min(spec.size, *spec.shape, self.actions) < 1:
-            raise ConfigError(f"no environment has {self}.")
-
-    def __str__(self) -> str:
-        return f"{self.actions} actions from {self.action_start} and observations {self.observation}"
-
-    @classmethod
-    def of(cls, envs: EnvFactory, *, by_id: bool) -> "_MadeFor":
-        """Look at environments."""
-        actions, start = envs.num_actions, envs.action_start
-        return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=by_id)
-
-
-_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
-_ANYTHING = _MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
-
-
-def _read_about(path: Path) -> tuple[Config, _MadeFor]:
-    """Read the settings and what the agent was made for; what `save` could not have written is refused."""
-    about = read_json(path)
-    names = {"format", "config", *(field.name for field in fields(_MadeFor))}
-    try:
-        if (number := about.get("format")) != FORMAT:
-            raise ConfigError(f"the format is {brief(number)}, but must be {FORMAT}.")
-        if about.keys() != names:
-            raise ConfigError(f"the fields are {', '.join(sorted(about))}, but must be {', '.join(sorted(names))}.")
-        preset, profile, plain = take_names(about["config"])
-        if preset is None or profile is None:
-            raise ConfigError("config must name a preset and a profile.")
-        made_for = override(_ANYTHING, {name: about[name] for name in names - {"format", "config"}}, KINDS)
-        ObservationSpec.from_dict(about["observation"])  # refuses fields left out, which `override` would fill
-        return settle(preset, profile, plain, made_for.observation), made_for
-    except (ConfigError, RuntimeError) as error:  # RuntimeError: torch, for images that no memory could hold
-        raise ConfigError(f"{path}: {' '.join(str(error).split())[:400]}") from None

@@ -87,6 +87,9 @@ def test_one_mean_with_two_spreads_is_told_apart(preset):
     assert abs(view.mean()[1]) < 0.4
     assert (wide[90] - wide[10]) > 5 * (narrow[90] - narrow[10]).abs()
     assert view.cvar(0.25)[0] > view.cvar(0.25)[1] + 1
+    assert [agent.predict(0, risk=risk, alpha=0.25)[0] for risk in ("cvar", "upper-cvar")] == [0, 1]
+    for risk in ("wang", "power"):
+        assert [agent.predict(0, risk=risk, eta=eta)[0] for eta in (-2.0, 2.0)] == [0, 1]
 
 
 @PRESETS

@@ -5,5 +5,17 @@ from monotau.distributions.categorical import Categorical
 from monotau.distributions.diracs import Diracs
 from monotau.distributions.piecewise import PiecewiseLinear, uniform_support
 from monotau.distributions.point import Point
+from monotau.distributions.risk import MEAN, RISKS, Risk
 
-__all__ = ["Categorical", "Diracs", "Distribution", "PiecewiseLinear", "Point", "Segments", "uniform_support"]
+__all__ = [
+    "MEAN",
+    "RISKS",
+    "Categorical",
+    "Diracs",
+    "Distribution",
+    "PiecewiseLinear",
+    "Point",
+    "Risk",
+    "Segments",
+    "uniform_support",
+]

@@ -12,10 +12,15 @@ from monotau.distributions.base import Distribution, Segments, same
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Distribution):
-    """Probabilities `probs` on `atoms` that do not decrease; atoms are shared (`[K]`) or batched (`[*batch, K]`)."""
+    """Probabilities `probs` on `atoms` that do not decrease; atoms are shared (`[K]`) or batched (`[*batch, K]`).
+
+    `logs` are the logarithms of the probabilities where they are known: of a vanishing probability only they have a
+    gradient.
+    """
 
     atoms: Float[Tensor, "*shared K"]
     probs: Float[Tensor, "*batch K"]
+    logs: Float[Tensor, "*batch K"] | None = None
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -40,15 +45,19 @@ class Categorical(Distribution):
             return (gaps * self.atoms.diff(dim=-1)).sum(dim=-1)
         return super().w1(other)
 
+    def log_probs(self) -> Float[Tensor, "*batch K"]:
+        """Logarithms of the probabilities."""
+        return self.probs.log() if self.logs is None else self.logs
+
     def curve(self) -> Float[Tensor, "*batch K"]:
         """Return the atoms: their order cannot be violated."""
         return self.atoms.expand(self.probs.shape)
 
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Categorical":
         """Return the distribution of `shift + scale * Z`."""
-        return Categorical(shift[..., None] + scale[..., None] * self.atoms, self.probs)
+        return Categorical(shift[..., None] + scale[..., None] * self.atoms, self.probs, self.logs)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Categorical":
         """Apply `function` to the batched tensors."""
         atoms = self.atoms if self.atoms.ndim == 1 else function(self.atoms)
-        return Categorical(atoms, function(self.probs))
+        return Categorical(atoms, function(self.probs), None if self.logs is None else function(self.logs))

@@ -1,0 +1,166 @@
+"""Risk measures: one number for each return distribution, which need not be its mean.
+
+A measure is the integral of F^-1(beta(tau)) over (0, 1) for a beta that rises from 0 to 1, as in IQN (Section 3.1).
+With w the inverse of beta it is the integral of F^-1 dw: w(u) is the weight that the first share u of the quantile
+function has in it. So each end of each linear piece has a weight, and these sum to one. A curve that falls somewhere is
+taken as it is.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from monotau.distributions.base import Distribution
+from monotau.errors import ConfigError, unknown_name
+
+RISKS = {
+    "mean": "the expected return",
+    "cvar": "the mean of the worst share alpha of the returns: avoids risk",
+    "upper-cvar": "the mean of the best share alpha of the returns: seeks risk",
+    "wang": "the mean after shifting the normal scores of all returns by eta: below 0 avoids risk, above 0 seeks it",
+    "power": "the mean after bending the fractions of all returns by eta: below 0 avoids risk, above 0 seeks it",
+}
+"""What each measure is."""
+
+_TAKES = {"cvar": ("alpha", 0.1), "upper-cvar": ("alpha", 0.1), "wang": ("eta", -0.75), "power": ("eta", -2.0)}
+"""The parameter of each measure that has one, and its default; those of eta are IQN's, which avoid risk."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """A measure in RISKS and its parameter: `alpha` for cvar and upper-cvar, `eta` for wang and power."""
+
+    kind: str = "mean"
+    alpha: float | None = None
+    eta: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str) or self.kind not in RISKS:
+            raise unknown_name("risk", self.kind, RISKS)
+        name, default = _TAKES.get(self.kind, ("no parameter", 0.0))
+        for other in {"alpha", "eta"} - {name}:
+            if getattr(self, other) is not None:
+                raise ConfigError(
+                    f"risk {self.kind!r} takes {name}, but {other} is {getattr(self, other)!r}: alpha belongs to cvar "
+                    "and upper-cvar, eta to wang and power."
+                )
+        if self.kind not in _TAKES:
+            return
+        given = default if getattr(self, name) is None else getattr(self, name)
+        value = float(given) if isinstance(given, Real) else math.nan
+        if name == "alpha" and not 0 < value <= 1:
+            share = "best" if self.kind == "upper-cvar" else "worst"
+            raise ConfigError(
+                f"risk {self.kind!r} needs alpha in (0, 1], the share of {share} returns to average, but alpha is "
+                f"{given!r}."
+            )
+        if name == "eta" and not math.isfinite(value):
+            raise ConfigError(
+                f"risk {self.kind!r} needs a finite eta, below 0 to avoid risk and above 0 to seek it, but eta is "
+                f"{given!r}."
+            )
+        object.__setattr__(self, name, value)
+
+    def line(self) -> dict[str, float | int | str | None]:
+        """Return its name and its parameter, for a line of kind eval."""
+        name, _ = _TAKES.get(self.kind, ("", 0.0))
+        return {"risk": self.kind} | ({name: self._parameter} if name else {})
+
+    def of(self, distribution: Distribution) -> Float[Tensor, "*batch"]:
+        """Return the measure of each distribution. Exact; on sloping pieces wang is good to 1e-10."""
+        if self.kind == "mean":
+            return distribution.mean()
+        if self.kind == "cvar":
+            return distribution.cvar(self._parameter)
+        weight, average = _DISTORTIONS[self.kind]
+        segments = distribution.segments()
+        # In float64: weights are small differences, divided by widths that may be small too.
+        edges = segments.edges.double()
+        reached = weight(edges, self._parameter)
+        if segments.left is segments.right:  # level pieces: it does not matter where in a piece its weight lies
+            return (reached.diff(dim=-1).to(segments.left.dtype) * segments.left).sum(dim=-1)
+        before, after = reached[..., :-1], reached[..., 1:]
+        # By parts: a line from left to right gives right w(b) - left w(a) - (right - left) times the average of w.
+        middle = average(edges, self._parameter).clamp(before, after)  # passes them by rounding alone
+        on_left, on_right = (middle - before).to(segments.left.dtype), (after - middle).to(segments.left.dtype)
+        return (on_left * segments.left + on_right * segments.right).sum(dim=-1)
+
+    @property
+    def _parameter(self) -> float:
+        return float(getattr(self, _TAKES[self.kind][0]))
+
+
+MEAN = Risk()
+"""The measure that is used where none is named."""
+
+
+def upper_weight(u: Float[Tensor, "*shared S1"], alpha: float) -> Float[Tensor, "*shared S1"]:
+    """Return w of upper-cvar: nothing below 1 - alpha, then evenly up to 1; beta(tau) = 1 - alpha (1 - tau)."""
+    return (1 - (1 - u) / alpha).clamp_min(0)
+
+
+def upper_average(edges: Float[Tensor, "*shared S1"], alpha: float) -> Float[Tensor, "*shared S"]:
+    """Return the average of w over each piece."""
+    return _slopes(upper_weight(edges, alpha).square() * alpha / 2, edges)
+
+
+def power_weight(u: Float[Tensor, "*shared S1"], eta: float) -> Float[Tensor, "*shared S1"]:
+    """Return w of power: u^(1+|eta|), or the same seen from the other end for eta < 0.
+
+    IQN's beta(tau) is tau^(1/(1+|eta|)), and 1 - (1-tau)^(1/(1+|eta|)) for eta < 0.
+    """
+    power = 1 + abs(eta)
+    return u**power if eta >= 0 else 1 - (1 - u) ** power
+
+
+def power_average(edges: Float[Tensor, "*shared S1"], eta: float) -> Float[Tensor, "*shared S"]:
+    """Return the average of w over each piece."""
+    power = 2 + abs(eta)
+    return _slopes(edges**power / power if eta >= 0 else edges + (1 - edges) ** power / power, edges)
+
+
+def _slopes(integral: Float[Tensor, "*shared S1"], edges: Float[Tensor, "*shared S1"]) -> Float[Tensor, "*shared S"]:
+    """Return the average over each piece of the function with that integral; 0 where a piece has no width."""
+    widths = edges.diff(dim=-1)
+    return integral.diff(dim=-1) / torch.where(widths > 0, widths, 1)
+
+
+def wang_weight(u: Float[Tensor, "*shared S1"], eta: float) -> Float[Tensor, "*shared S1"]:
+    """Return w of wang: Phi(Phi^-1(u) - eta); beta(tau) = Phi(Phi^-1(tau) + eta)."""
+    # The slope at the ends is 0 or infinite: what flows back through them must not become 0 times infinity.
+    inside = u.clamp(torch.finfo(u.dtype).tiny, 1 - torch.finfo(u.dtype).eps / 2)
+    weight = torch.special.ndtr(torch.special.ndtri(inside) - eta)
+    return torch.where(u <= 0, 0, torch.where(u >= 1, 1, weight))
+
+
+_NODES, _NODE_WEIGHTS = (torch.from_numpy(numbers) for numbers in np.polynomial.legendre.leggauss(40))
+
+
+def wang_average(edges: Float[Tensor, "*shared S1"], eta: float) -> Float[Tensor, "*shared S"]:
+    """Return the average of w over each piece, by Gauss-Legendre quadrature over z = Phi^-1(u).
+
+    Over u the integrand has infinite slopes at 0 and 1; over z it is Phi(z - eta) phi(z), smooth everywhere. Beyond
+    |z| = 8 lies a mass of 1e-15, which is left out. 40 nodes are good to 1e-10 even on one piece from 0 to 1.
+    """
+    end = 8.0
+    tail = math.erfc(end / math.sqrt(2)) / 2
+    z = torch.special.ndtri(edges.clamp(tail, 1 - tail))[..., None]  # *shared S1 1
+    nodes = (z[..., 1:, :] + z[..., :-1, :]) / 2 + (z[..., 1:, :] - z[..., :-1, :]) / 2 * _NODES.to(z.device)
+    masses = (-nodes.square() / 2).exp() * _NODE_WEIGHTS.to(z.device)  # *shared S nodes
+    average: Tensor = (torch.special.ndtr(nodes - eta) * masses).sum(dim=-1) / masses.sum(dim=-1)
+    return average
+
+
+Weigh = Callable[[Tensor, float], Tensor]
+_DISTORTIONS: dict[str, tuple[Weigh, Weigh]] = {
+    "upper-cvar": (upper_weight, upper_average),
+    "power": (power_weight, power_average),
+    "wang": (wang_weight, wang_average),
+}
+"""For each measure w at given fractions, and the average of w between neighbouring ones."""

@@ -1,0 +1,78 @@
+"""An agent's directory: its settings and what it was made for in agent.json, its numbers in weights.safetensors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from torch import Tensor
+
+from monotau.configs import KINDS, Config
+from monotau.envs import EnvFactory, ObservationSpec
+from monotau.errors import ConfigError
+from monotau.presets import settle, take_names
+from monotau.settings import brief, override, to_plain
+from monotau.storage import read_json, write_json, write_tensors
+
+FORMAT = 1
+"""Version of what is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeFor:
+    """The environment as far as an agent depends on it; what agent.json holds beside the settings."""
+
+    observation: ObservationSpec
+    actions: int
+    action_start: int
+    env_by_id: bool
+
+    def __post_init__(self) -> None:
+        spec = self.observation
+        axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": (0,)}[spec.kind]
+        dtypes = ("int64",) if spec.kind == "discrete" else ("uint8", "bool", "float32")
+        if len(spec.shape) not in axes or spec.dtype not in dtypes or min(spec.size, *spec.shape, self.actions) < 1:
+            raise ConfigError(f"no environment has {self}.")
+
+    def __str__(self) -> str:
+        return f"{self.actions} actions from {self.action_start} and observations {self.observation}"
+
+    @classmethod
+    def of(cls, envs: EnvFactory, *, by_id: bool) -> "MadeFor":
+        """Look at environments."""
+        actions, start = envs.num_actions, envs.action_start
+        return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=by_id)
+
+
+_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
+_ANYTHING = MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
+
+
+def write_agent(directory: Path, config: Config, made_for: MadeFor, tensors: Mapping[str, Tensor]) -> None:
+    """Write an agent into a directory, which is made if need be."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_tensors(directory / "weights.safetensors", tensors)
+        about = {"format": FORMAT, "config": config.to_plain()} | to_plain(made_for, KINDS)
+        write_json(directory / "agent.json", about)
+    except OSError as error:
+        raise ConfigError(f"the agent cannot be saved in {directory}: {error}.") from None
+
+
+def read_about(directory: Path) -> tuple[Config, MadeFor]:
+    """Read the settings and what the agent was made for; what `write_agent` could not have written is refused."""
+    path = directory / "agent.json"
+    about = read_json(path)
+    names = {"format", "config", *(field.name for field in fields(MadeFor))}
+    try:
+        if (number := about.get("format")) != FORMAT:
+            raise ConfigError(f"the format is {brief(number)}, but must be {FORMAT}.")
+        if about.keys() != names:
+            raise ConfigError(f"the fields are {', '.join(sorted(about))}, but must be {', '.join(sorted(names))}.")
+        preset, profile, plain = take_names(about["config"])
+        if preset is None or profile is None:
+            raise ConfigError("config must name a preset and a profile.")
+        made_for = override(_ANYTHING, {name: about[name] for name in names - {"format", "config"}}, KINDS)
+        ObservationSpec.from_dict(about["observation"])  # refuses fields left out, which `override` would fill
+        return settle(preset, profile, plain, made_for.observation), made_for
+    except (ConfigError, RuntimeError) as error:  # RuntimeError: torch, for images that no memory could hold
+        raise ConfigError(f"{path}: {' '.join(str(error).split())[:400]}") from None
