@@ -1,19 +1,43 @@
 """Small parts that many tests build on."""
 
+from dataclasses import fields
+
 import numpy as np
 import torch
 
 from monotau.envs.spec import ObservationSpec
-from monotau.networks import HeadConfig, TorsoConfig
+from monotau.networks import HEADS, HeadConfig, TorsoConfig
 from monotau.networks.factory import NetworkFactory, OptimiserConfig
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.networks.layers import Layers
 from monotau.networks.torsos import Mlp
 from monotau.replay import Batch
 
 VECTOR = ObservationSpec(kind="vector", shape=(5,), dtype="float32", channels_last=False, scale=1.0, size=5)
+PLAIN = Layers()
 SMALL_NDQFN = Ndqfn(knots=6, hidden=7, cosines=4, online_fractions=3, target_fractions=5)
 SMALL_IQN = Iqn(online_fractions=3, target_fractions=5, action_fractions=4, hidden=7, cosines=4)
+
+
+def small_head(name: str) -> HeadConfig:
+    """Return a head from the table with sizes that all differ, as far as it has them."""
+    sizes = {
+        "knots": 6,
+        "hidden": 7,
+        "cosines": 4,
+        "online_fractions": 3,
+        "target_fractions": 5,
+        "action_fractions": 4,
+        "quantiles": 6,
+        "atoms": 6,
+        "noise": 2,
+    }
+    kind = HEADS[name]
+    return kind(**{field.name: sizes[field.name] for field in fields(kind) if field.name in sizes})
+
+
+SMALL_HEADS = {name: small_head(name) for name in HEADS}
 
 
 def small_factory(
@@ -23,6 +47,7 @@ def small_factory(
     actions: int = 3,
     stack: int = 1,
     learning_rate: float = 1e-3,
+    layers: Layers = PLAIN,
 ) -> NetworkFactory:
     """Networks small enough to check by hand, with sizes that all differ."""
     return NetworkFactory(
@@ -31,7 +56,7 @@ def small_factory(
         actions,
         torso or Mlp(width=8, layers=1),
         head,
-        "fp32",
+        layers,
         OptimiserConfig(learning_rate=learning_rate, epsilon=1e-4),
         seed=0,
         device=torch.device("cpu"),

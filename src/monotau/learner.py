@@ -2,15 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.networks import Role
+from monotau.networks import Constants, Estimate, Role
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.replay import Batch
+
+
+class Draws(NamedTuple):
+    """Every random number of an update but the noise of layers: drawn before, so that the rest is a pure function."""
+
+    choice: Float[Tensor, "B n"]
+    """For choosing the best next actions."""
+    target: Float[Tensor, "T n"]
+    """For the target network: next states, or replayed and next states."""
+    prediction: Float[Tensor, "B n"]
+    """For the online network's prediction."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +31,7 @@ class Update:
 
     losses: Float[Tensor, " B"]
     """Loss of each transition, without importance weights."""
-    current: Distribution | None
+    current: Estimate | None
     """The target network's distributions of the replayed states and actions, where asked for."""
 
 
@@ -35,48 +47,68 @@ class Learner:
 
     def update(self, batch: Batch, generator: torch.Generator, *, with_current: bool) -> Update:
         """One step on a batch; `with_current` adds the target's view of the replayed pairs, by the same pass."""
-        head = self.online.head
-        size = len(batch.actions)
-        constants = head.constants()  # one table for the passes over this state and the next
-        best = self._online_choice(batch, constants, generator) if self.double_q else None
-        current, future = self._target_view(batch, best, generator, with_current=with_current)
-        target = future.affine(batch.discounts, batch.rewards)
-        fractions = head.fractions(Role.LEARN, size, generator)
-        prediction = self.online(batch.observations, fractions, constants, batch.actions)
-        losses = head.loss(prediction, target, generator)
-        self.trainer.descend((losses * batch.weights).mean())
+        for network in (self.online, self.target):
+            network.renew(generator)
+        draws = self.draw(len(batch.actions), generator, with_current=with_current)
+        losses, side, current = self.losses(batch, draws, self.target.kept(), with_current=with_current)
+        loss = (losses * batch.weights).mean()
+        self.trainer.descend(loss if side is None else loss + side)
+        for network in (self.online, self.target):
+            network.renew(None)
         return Update(losses.detach(), current)
 
+    def draw(self, size: int, generator: torch.Generator, *, with_current: bool) -> Draws:
+        """Draw the fractions of an update."""
+        return Draws(
+            self.online.fractions(Role.ACT, size, generator),
+            self.target.fractions(Role.TARGET, 2 * size if with_current else size, generator),
+            self.online.fractions(Role.LEARN, size, generator),
+        )
+
+    def losses(
+        self, batch: Batch, draws: Draws, target_constants: Constants, *, with_current: bool
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None, Estimate | None]:
+        """Losses, what the head learns beside them, and the target's view of the replayed pairs; no side effects."""
+        constants = self.online.head.constants()  # one table for the passes over this state and the next
+        best = self._online_choice(batch, draws, constants) if self.double_q else None
+        current, future = self._target_view(batch, best, draws, target_constants, with_current=with_current)
+        target = Estimate(future.distribution.affine(batch.discounts, batch.rewards), future.fractions)
+        losses, side = self.online.losses(batch.observations, batch.actions, draws.prediction, constants, target)
+        return losses, side, current
+
     @torch.no_grad()
-    def _online_choice(
-        self, batch: Batch, constants: tuple[Tensor, ...], generator: torch.Generator
-    ) -> Int[Tensor, " B"]:
+    def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:
         """Best next actions by the online network (double Q-learning)."""
-        fractions = self.online.head.fractions(Role.ACT, len(batch.actions), generator)
-        view: Distribution = self.online(batch.next_observations, fractions, constants)
+        view: Distribution = self.online(batch.next_observations, draws.choice, constants)
         return view.mean().argmax(dim=1)
 
     @torch.no_grad()
     def _target_view(
-        self, batch: Batch, best: Int[Tensor, " B"] | None, generator: torch.Generator, *, with_current: bool
-    ) -> tuple[Distribution | None, Distribution]:
+        self,
+        batch: Batch,
+        best: Int[Tensor, " B"] | None,
+        draws: Draws,
+        constants: Constants,
+        *,
+        with_current: bool,
+    ) -> tuple[Estimate | None, Estimate]:
         """Target network's distributions of the replayed pairs, if asked, and of the best next ones, in one pass."""
-        head, size = self.target.head, len(batch.actions)
-        if best is None and head.samples:
+        size = len(batch.actions)
+        if best is None and self.target.head.samples:
             # A sampling head picks actions by fractions of their own, hence by a pass of its own.
-            fractions = head.fractions(Role.ACT, size, generator)
-            best = self.target.look(batch.next_observations, fractions).mean().argmax(dim=1)
+            best = self.target(batch.next_observations, draws.choice, constants).mean().argmax(dim=1)
         observations, actions = batch.next_observations, best
         if with_current:
             observations = torch.cat([batch.observations, observations])
             actions = None if best is None else torch.cat([batch.actions, best])
-        view = self.target.look(observations, head.fractions(Role.TARGET, len(observations), generator), actions)
+        view: Distribution = self.target(observations, draws.target, constants, actions)
         if best is None:  # all actions are in view: take the best of the next states from the same pass
             best = view.rows(len(observations) - size, len(observations)).mean().argmax(dim=1)
             view = view.take(torch.cat([batch.actions, best]) if with_current else best)
+        estimate = Estimate(view, draws.target)
         if not with_current:
-            return None, view
-        return view.rows(0, size), view.rows(size, 2 * size)
+            return None, estimate
+        return estimate.rows(0, size), estimate.rows(size, 2 * size)
 
     def sync(self) -> None:
         """Copy the online network into the target network."""
@@ -85,8 +117,7 @@ class Learner:
 
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
         """Numbers worth logging about the online network's distributions in the states of a batch."""
-        fractions = self.online.head.fractions(Role.LEARN, len(batch.actions), generator)
-        view = self.online.look(batch.observations, fractions)
+        view = self.online.look(batch.observations, self.online.fractions(Role.LEARN, len(batch.actions), generator))
         numbers = {"q_mean": view.mean().max(dim=1).values.mean().item(), "crossing": view.crossing().mean().item()}
         return numbers | self.online.head.statistics(view)
 

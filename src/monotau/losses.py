@@ -1,5 +1,6 @@
 """The losses, each formula a small function on shaped tensors."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,3 +19,26 @@ def quantile_huber(
     errors = targets.detach()[:, None, :] - values[:, :, None]  # B N M
     weights = (taus.detach()[:, :, None] - (errors < 0).to(taus.dtype)).abs()
     return (weights * huber(errors, kappa) / kappa).mean(dim=2).sum(dim=1)
+
+
+def project(
+    atoms: Float[Tensor, "B K"], probs: Float[Tensor, "B K"], support: Float[Tensor, " M"]
+) -> Float[Tensor, "B M"]:
+    """Move probabilities from any atoms to the support: each atom's mass is shared by its two neighbours (C51).
+
+    Atoms beyond the ends count as the ends. The share of a support point falls in a straight line from 1 at the point
+    to 0 at its neighbours.
+    """
+    inside = atoms.clamp(support[0], support[-1])
+    ends = support.new_ones(1)  # any width: no atom lies beyond the ends
+    gaps = support.diff()
+    below, above = torch.cat([ends, gaps]), torch.cat([gaps, ends])
+    distance = inside[:, None, :] - support[None, :, None]  # B M K
+    width = torch.where(distance < 0, below[:, None], above[:, None])
+    shares = (1 - distance.abs() / width).clamp_min(0)
+    return (shares * probs[:, None, :]).sum(dim=-1)
+
+
+def cross_entropy(log_probs: Float[Tensor, "B K"], target: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
+    """Cross-entropy of predicted probabilities under target probabilities on the same atoms."""
+    return -(target.detach() * log_probs).sum(dim=-1)

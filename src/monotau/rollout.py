@@ -7,6 +7,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Int, Shaped
 
+from monotau.distributions import MEAN, Risk
 from monotau.envs import EnvFactory
 from monotau.errors import EnvironmentFault
 from monotau.explorers import Explorer
@@ -15,10 +16,13 @@ from monotau.replay import Steps
 
 
 class Policy:
-    """Chooses actions: at random with probability epsilon, else by the explorer's scores or the mean return."""
+    """Chooses actions: at random with probability epsilon, else by the explorer's scores.
 
-    def __init__(self, network: Network, actions: int, explorer: Explorer | None = None) -> None:
-        self.network, self.actions, self.explorer = network, actions, explorer
+    Without an explorer the score of an action is `risk` of its return: the mean, if nothing else is asked for.
+    """
+
+    def __init__(self, network: Network, actions: int, explorer: Explorer | None = None, risk: Risk = MEAN) -> None:
+        self.network, self.actions, self.explorer, self.risk = network, actions, explorer, risk
         self.device = next(network.parameters()).device
 
     @torch.no_grad()
@@ -45,9 +49,13 @@ class Policy:
     ) -> Int[np.ndarray, " E"]:
         """Return the action with the highest score in each observation."""
         batch = torch.from_numpy(observations).to(self.device)
-        fractions = self.network.head.fractions(Role.ACT, len(batch), generator)
-        prediction = self.network.look(batch, fractions)
-        scores = self.explorer.scores(batch, prediction, generator) if self.explorer else prediction.mean()
+        if self.explorer is None:
+            prediction = self.network.look(batch, self.network.fractions(Role.ACT, len(batch), generator))
+            return self.risk.of(prediction).argmax(dim=1).cpu().numpy()
+        self.network.renew(generator)  # noise of the weights is for those who explore
+        prediction = self.network.look(batch, self.network.fractions(Role.ACT, len(batch), generator))
+        scores = self.explorer.scores(batch, prediction, generator)
+        self.network.renew(None)
         return scores.argmax(dim=1).cpu().numpy()
 
 

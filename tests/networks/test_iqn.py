@@ -7,8 +7,9 @@ import torch
 
 from monotau.distributions import Point
 from monotau.errors import ConfigError
-from monotau.networks.heads.base import Role
+from monotau.networks.heads.base import Estimate, Role
 from monotau.networks.heads.iqn import Iqn
+from monotau.networks.layers import Layers
 
 FEATURES, ACTIONS, BATCH = 6, 4, 5
 
@@ -16,7 +17,7 @@ FEATURES, ACTIONS, BATCH = 6, 4, 5
 def make_head(**settings):
     torch.manual_seed(3)
     sizes = {"hidden": 9, "cosines": 5, "online_fractions": 3, "target_fractions": 7, "action_fractions": 2}
-    return Iqn(**(sizes | settings)).build(FEATURES, ACTIONS, "fp32")
+    return Iqn(**(sizes | settings)).build(FEATURES, ACTIONS, Layers())
 
 
 def test_the_head_equals_its_formula():
@@ -26,9 +27,9 @@ def test_the_head_equals_its_formula():
     for b in range(BATCH):
         for n in range(3):
             cosines = torch.tensor([math.cos(math.pi * i * taus[b, n]) for i in range(1, 6)])
-            phi = torch.relu(head.embedding.linear.weight @ cosines + head.embedding.linear.bias)
-            hidden = torch.relu(head.hidden.weight @ (psi[b] * phi) + head.hidden.bias)
-            expected = head.last.weight @ hidden + head.last.bias
+            phi = torch.relu(head.network.embedding.linear.weight @ cosines + head.network.embedding.linear.bias)
+            hidden = torch.relu(head.network.hidden.weight @ (psi[b] * phi) + head.network.hidden.bias)
+            expected = head.network.last.advantages.weight @ hidden + head.network.last.advantages.bias
             torch.testing.assert_close(view.values[b, :, n], expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(view.taus[:, 0], taus)
     torch.testing.assert_close(view.mean(), view.values.mean(dim=-1))
@@ -65,8 +66,8 @@ def test_random_networks_do_cross():
 
 def test_the_loss_refuses_distributions_without_fractions():
     head = make_head()
-    with pytest.raises(TypeError, match="needs Diracs, but got Point and Point"):
-        head.loss(Point(torch.zeros(2)), Point(torch.zeros(2)), torch.Generator())
+    with pytest.raises(TypeError, match="needs two distributions of kind Diracs, but got Point and Point"):
+        head.loss(*[Estimate(Point(torch.zeros(2)), torch.empty(2, 0))] * 2)
 
 
 @pytest.mark.parametrize(

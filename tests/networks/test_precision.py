@@ -5,13 +5,14 @@ import torch
 
 from monotau.networks import Role
 from monotau.networks.factory import NetworkFactory, OptimiserConfig
+from monotau.networks.layers import Layers
 from monotau.networks.torsos import Mlp
 from tests.worlds import SMALL_IQN, SMALL_NDQFN, VECTOR
 
 
 def make(head, precision):
     return NetworkFactory(
-        VECTOR, 1, 3, Mlp(width=8), head, precision, OptimiserConfig(), seed=0, device=torch.device("cpu")
+        VECTOR, 1, 3, Mlp(width=8), head, Layers(precision), OptimiserConfig(), seed=0, device=torch.device("cpu")
     ).make("net")
 
 

@@ -1,7 +1,19 @@
 """Torsos that see, heads that return distributions, and the network that joins one of each."""
 
-from monotau.networks.heads import HEADS, Head, HeadConfig, Role
+from monotau.networks.heads import HEADS, Constants, Estimate, Head, HeadConfig, Role
 from monotau.networks.network import Network
 from monotau.networks.torsos import TORSOS, Torso, TorsoConfig, default_torso
 
-__all__ = ["HEADS", "TORSOS", "Head", "HeadConfig", "Network", "Role", "Torso", "TorsoConfig", "default_torso"]
+__all__ = [
+    "HEADS",
+    "TORSOS",
+    "Constants",
+    "Estimate",
+    "Head",
+    "HeadConfig",
+    "Network",
+    "Role",
+    "Torso",
+    "TorsoConfig",
+    "default_torso",
+]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import check_positive
 from monotau.networks.heads import HeadConfig
-from monotau.networks.layers import Precision
+from monotau.networks.layers import Layers
 from monotau.networks.network import Network
 from monotau.networks.torsos import TorsoConfig
 from monotau.streams import stream_seed
@@ -17,8 +18,10 @@ from monotau.streams import stream_seed
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
-    """Adam, for the online network and for a predictor alike."""
+    """The optimiser, for the online network and for a predictor alike."""
 
+    method: Literal["adam", "rmsprop"] = "adam"
+    """Adam, or the centred RMSProp of the Nature DQN."""
     learning_rate: float = 5e-5
     """Step size."""
     epsilon: float = 0.01 / 32
@@ -37,7 +40,7 @@ class NetworkFactory:
     actions: int
     torso: TorsoConfig
     head: HeadConfig
-    precision: Precision
+    layers: Layers
     optimiser: OptimiserConfig
     seed: int
     device: torch.device
@@ -46,8 +49,8 @@ class NetworkFactory:
         """Make a network whose weights are drawn from the stream of its name; other randomness is left untouched."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(self.seed, f"weights of {name}"))
-            torso = self.torso.build(self.spec, self.stack, self.precision)
-            network = Network(torso, self.head.build(torso.features, self.actions, self.precision))
+            torso = self.torso.build(self.spec, self.stack, self.layers.precision)
+            network = Network(torso, self.head.build(torso.features, self.actions, self.layers))
         return network.to(self.device)
 
     def trainer(self, network: Network) -> "Trainer":
@@ -56,17 +59,30 @@ class NetworkFactory:
 
 
 class Trainer:
-    """Adam on one network."""
+    """The optimiser of one network, and those its head has for weights apart."""
 
     def __init__(self, network: Network, config: OptimiserConfig) -> None:
         self.network = network
-        self.adam = torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=config.epsilon, fused=True)
+        self.apart = network.head.optimisers()
+        taken = {
+            parameter for optimiser in self.apart for group in optimiser.param_groups for parameter in group["params"]
+        }
+        rest = [parameter for parameter in network.parameters() if parameter not in taken]
+        rate, epsilon = config.learning_rate, config.epsilon
+        self.main: torch.optim.Optimizer
+        if config.method == "adam":
+            self.main = torch.optim.Adam(rest, lr=rate, eps=epsilon, fused=True)
+        else:
+            self.main = torch.optim.RMSprop(rest, lr=rate, eps=epsilon, alpha=0.95, centered=True)
 
     def descend(self, loss: Tensor) -> None:
         """Take one step down the gradient of a scalar loss."""
-        self.adam.zero_grad(set_to_none=True)
+        optimisers = (self.main, *self.apart)
+        for optimiser in optimisers:
+            optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        self.adam.step()
+        for optimiser in optimisers:
+            optimiser.step()
         self.network.changed()
 
 

@@ -1,6 +1,7 @@
-"""Layers that several networks share."""
+"""Layers that several networks share: linear ones with or without noise, last ones for actions, fractions embedded."""
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -10,10 +11,145 @@ from torch.nn import functional as F
 
 Precision = Literal["fp32", "bf16"]
 
+FIRST_NOISE = 0.5
+"""sigma_0 of NoisyNet: standard deviation of a weight's noise at the start, times the root of its layer's inputs."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """How a run wants its layers made."""
+
+    precision: Precision = "fp32"
+    noisy: bool = False
+    dueling: bool = False
+
+    def linear(self, inputs: int, outputs: int, *, bias: bool = True, fan_in: int = 0) -> "Linear":
+        """Make a linear layer of a head."""
+        return Linear(inputs, outputs, noisy=self.noisy, bias=bias, fan_in=fan_in)
+
+    def hidden(self, inputs: int, units: int) -> "Linear":
+        """Make the layer before the last one; dueling needs it twice, once for each stream."""
+        return self.linear(inputs, 2 * units if self.dueling else units)
+
 
 def large_products(precision: Precision, device: torch.device) -> torch.autocast:
     """Context in which convolutions and matrix products run in `precision`; weights stay in fp32 whatever it is."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+class Linear(nn.Module):
+    """A linear layer whose weights may carry noise of learned size (NoisyNet's factorised Gaussian noise).
+
+    Noise is drawn by `renew` and stays until the next call; before the first there is none.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, noisy: bool = False, bias: bool = True, fan_in: int = 0) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(fan_in or inputs)
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound)) if bias else None
+        self.noisy = noisy
+        if noisy:
+            self.weight_noise = nn.Parameter(torch.full((outputs, inputs), FIRST_NOISE * bound))
+            self.bias_noise = nn.Parameter(torch.full((outputs,), FIRST_NOISE * bound)) if bias else None
+            self.register_buffer("noise_in", torch.zeros(inputs), persistent=False)
+            self.register_buffer("noise_out", torch.zeros(outputs), persistent=False)
+            self.noise_in: Tensor
+            self.noise_out: Tensor
+
+    def drawn(self) -> tuple[Float[Tensor, "outputs inputs"], Float[Tensor, " outputs"] | None]:
+        """Weights and biases with the noise of now."""
+        if not self.noisy:
+            return self.weight, self.bias
+        weight = self.weight + self.weight_noise * torch.outer(self.noise_out, self.noise_in)
+        if self.bias is None or self.bias_noise is None:
+            return weight, None
+        return weight, self.bias + self.bias_noise * self.noise_out
+
+    def renew(self, generator: torch.Generator | None) -> None:
+        """Draw new noise, or without a generator remove it."""
+        for noise in (self.noise_in, self.noise_out):
+            if generator is None:
+                noise.zero_()
+            else:
+                drawn = torch.randn(noise.shape, generator=generator)
+                noise.copy_(drawn.sign() * drawn.abs().sqrt())
+
+    @torch.no_grad()
+    def shrink(self, factor: float) -> None:
+        """Multiply everything that is learned."""
+        for parameter in self.parameters():
+            parameter.mul_(factor)
+
+    def forward(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch O"]:
+        """Apply the layer."""
+        return F.linear(inputs, *self.drawn())
+
+
+class ActionLayer(nn.Module):
+    """The last layer: outputs for every action, or for the chosen ones only, whose columns alone are then computed.
+
+    With dueling, half of the hidden units feed a value that all actions share and the other half the advantages, whose
+    mean over the actions is taken off. Being linear, that is done on the weights, so one column is still enough.
+    """
+
+    def __init__(self, layers: Layers, hidden: int, actions: int, outputs: int = 1) -> None:
+        super().__init__()
+        self.shape = (actions, outputs)
+        self.advantages = layers.linear(hidden, actions * outputs)
+        self.value = layers.linear(hidden, outputs) if layers.dueling else None
+
+    def weights(self) -> tuple[Float[Tensor, "A K H"], Float[Tensor, "A K"]]:
+        """Weights and biases of each action, less their means if dueling."""
+        weight, bias = self.advantages.drawn()
+        assert bias is not None  # noqa: S101  # a last layer always has one; for the type checker
+        weight, bias = weight.unflatten(0, self.shape), bias.unflatten(0, self.shape)
+        if self.value is None:
+            return weight, bias
+        return weight - weight.mean(dim=0), bias - bias.mean(dim=0)
+
+    def table(self, hidden: Float[Tensor, "B H"], actions: Int[Tensor, " B"] | None) -> Float[Tensor, "B *A K"]:
+        """K outputs for each action, or of the chosen ones."""
+        weight, bias = self.weights()
+        if self.value is not None:
+            of_value, hidden = hidden.chunk(2, dim=-1)
+        if actions is None:
+            outputs: Tensor = F.linear(hidden, weight.flatten(0, 1), bias.flatten()).unflatten(-1, self.shape)
+        else:
+            outputs = torch.baddbmm(bias[actions][:, :, None], weight[actions], hidden[:, :, None]).squeeze(-1)
+        if self.value is None:
+            return outputs
+        value: Tensor = self.value(of_value)
+        return outputs + (value[:, None] if actions is None else value)
+
+    def along(self, hidden: Float[Tensor, "B n H"], actions: Int[Tensor, " B"] | None) -> Float[Tensor, "B *A n"]:
+        """One output for each action, or of the chosen ones, at n points; the layer was made with one output."""
+        weight, bias = self.weights()
+        if self.value is not None:
+            of_value, hidden = hidden.chunk(2, dim=-1)
+        if actions is None:
+            outputs = F.linear(hidden, weight[:, 0], bias[:, 0]).movedim(1, -1)
+        else:
+            columns = weight[actions, 0][:, :, None]
+            outputs = torch.baddbmm(bias[actions, 0][:, None, None], hidden, columns).squeeze(-1)
+        if self.value is None:
+            return outputs
+        value: Tensor = self.value(of_value).squeeze(-1)  # B n
+        return outputs + (value[:, None] if actions is None else value)
+
+    def shrink(self, factor: float) -> None:
+        """Multiply everything that is learned."""
+        for layer in (self.advantages, self.value):
+            if layer is not None:
+                layer.shrink(factor)
+
+    @torch.no_grad()
+    def start(self, factor: float, offset: float) -> None:
+        """Shrink the first outputs by a factor and shift them; advantages cancel a shift, so dueling's value has it."""
+        self.shrink(factor)
+        bias = (self.value or self.advantages).bias
+        assert bias is not None  # noqa: S101
+        bias.add_(offset)
 
 
 class CosineEmbedding(nn.Module):
@@ -29,15 +165,3 @@ class CosineEmbedding(nn.Module):
         """Embed each fraction."""
         embedded: Tensor = F.relu(self.linear(torch.cos(taus[..., None] * self.frequencies)))
         return embedded
-
-
-def action_columns(
-    layer: nn.Linear, hidden: Float[Tensor, "B *points H"], actions: Int[Tensor, " B"] | None
-) -> Float[Tensor, "B *rest"]:
-    """Apply the last layer: every action's output, or only the chosen one's, a single column of the product."""
-    if actions is None:
-        return F.linear(hidden, layer.weight, layer.bias)
-    weight, bias = layer.weight[actions], layer.bias[actions]  # B H, B
-    if hidden.ndim == 2:
-        return (hidden * weight).sum(dim=-1) + bias
-    return torch.baddbmm(bias[:, None, None], hidden, weight[:, :, None]).squeeze(-1)

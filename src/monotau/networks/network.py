@@ -5,7 +5,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from monotau.distributions import Distribution
-from monotau.networks.heads.base import Constants, Head
+from monotau.networks.heads.base import Constants, Estimate, Head, Role
+from monotau.networks.layers import Linear
 from monotau.networks.torsos import Torso
 
 
@@ -15,7 +16,12 @@ class Network(nn.Module):
     def __init__(self, torso: Torso, head: Head) -> None:
         super().__init__()
         self.torso, self.head = torso, head
+        self._noisy = [layer for layer in head.modules() if isinstance(layer, Linear) and layer.noisy]
         self._kept: Constants | None = None
+
+    def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
+        """Draw what a pass and its loss need of chance, where the network is."""
+        return self.head.fractions(role, batch, generator).to(next(self.parameters()).device)
 
     def forward(
         self,
@@ -28,6 +34,20 @@ class Network(nn.Module):
         distribution: Distribution = self.head(self.torso(observations), fractions, constants, actions)
         return distribution
 
+    def losses(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        actions: Int[Tensor, " B"],
+        fractions: Float[Tensor, "B n"],
+        constants: Constants,
+        target: Estimate,
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None]:
+        """Loss of each chosen action's distribution against its target, and what the head learns beside it."""
+        features = self.torso(observations)
+        prediction = Estimate(self.head(features, fractions, constants, actions), fractions)
+        side = self.head.side_loss(features, prediction, constants, actions)
+        return self.head.loss(prediction, target), side
+
     @torch.no_grad()
     def look(
         self,
@@ -36,17 +56,28 @@ class Network(nn.Module):
         actions: Int[Tensor, " B"] | None = None,
     ) -> Distribution:
         """Like `forward`, without gradients and with constants kept since the weights last changed."""
+        return self.forward(observations, fractions, self.kept(), actions)
+
+    @torch.no_grad()
+    def kept(self) -> Constants:
+        """Return the head's constants of now, without gradients; computed once for each change of the weights."""
         if self._kept is None:
             self._kept = self.head.constants()
-        return self.forward(observations, fractions, self._kept, actions)
+        return self._kept
 
+    @torch.no_grad()
     def quantiles(
         self, observations: Shaped[Tensor, "B S *frame"], taus: Float[Tensor, " M"]
     ) -> Float[Tensor, "B A M"]:
-        """Quantile functions at shared fractions: asked of the network itself where it samples, else of its curve."""
-        fractions = taus.expand(len(observations), -1) if self.head.samples else taus.new_empty(len(observations), 0)
-        view = self.look(observations, fractions)
-        return view.curve() if self.head.samples else view.quantile(taus)
+        """Quantile functions at shared fractions: asked of the network itself where it can be, else of its curve."""
+        return self.head.quantiles(self.torso(observations), taus, self.kept())
+
+    def renew(self, generator: torch.Generator | None) -> None:
+        """Draw new noise for noisy layers, or without a generator remove it; a network without them is left alone."""
+        for layer in self._noisy:
+            layer.renew(generator)
+        if self._noisy:
+            self.changed()
 
     def changed(self) -> None:
         """Drop what was kept: to be called after each change of the weights."""

@@ -2,10 +2,28 @@
 
 from collections.abc import Mapping
 
-from monotau.networks.heads.base import Constants, Head, HeadConfig, Role
+from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role
+from monotau.networks.heads.c51 import C51
+from monotau.networks.heads.dqn import Dqn
+from monotau.networks.heads.fqf import Fqf
+from monotau.networks.heads.implicit_sorted import ImplicitSorted
+from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
+from monotau.networks.heads.qr import NcQr, Qr
 
-HEADS: Mapping[str, type[HeadConfig]] = {"ndqfn": Ndqfn, "iqn": Iqn}
+HEADS: Mapping[str, type[HeadConfig]] = {
+    "ndqfn": Ndqfn,
+    "iqn": Iqn,
+    "incremental-iqn": IncrementalIqn,
+    "qr": Qr,
+    "nc-qr": NcQr,
+    "fqf": Fqf,
+    "ndqfn-fqf": NdqfnFqf,
+    "implicit-sorted": ImplicitSorted,
+    "c51": C51,
+    "dqn": Dqn,
+}
 
-__all__ = ["HEADS", "Constants", "Head", "HeadConfig", "Role"]
+__all__ = ["HEADS", "Constants", "Estimate", "Head", "HeadConfig", "Role"]

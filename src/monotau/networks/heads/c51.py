@@ -1,0 +1,71 @@
+"""Probabilities of fixed returns: C51."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from monotau.distributions import Categorical
+from monotau.errors import ConfigError, check_least
+from monotau.losses import cross_entropy, project
+from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, both
+from monotau.networks.layers import ActionLayer, Layers, large_products
+
+
+@dataclass(frozen=True, kw_only=True)
+class C51(HeadConfig):
+    """C51: probabilities of evenly spaced returns, fitted by cross-entropy to the projected target."""
+
+    atoms: int = 51
+    """Number of returns."""
+    low: float = -10.0
+    """Smallest return; what is below counts as this."""
+    high: float = 10.0
+    """Largest return; what is above counts as this."""
+    hidden: int = 512
+    """Hidden units."""
+
+    def __post_init__(self) -> None:
+        check_least("head.", self, atoms=2, hidden=1)
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ConfigError(
+                f"head.low and head.high are {self.low} and {self.high}, but must be finite numbers, low below high: "
+                "they bound the returns that can be told apart."
+            )
+
+    def build(self, features: int, actions: int, layers: Layers) -> "C51Head":
+        """Make the head."""
+        return C51Head(self, features, actions, layers)
+
+
+class C51Head(Head):
+    """softmax(Linear(ReLU(Linear(psi)))) over the atoms of each action."""
+
+    def __init__(self, config: C51, features: int, actions: int, layers: Layers) -> None:
+        super().__init__()
+        self.precision = layers.precision
+        self.register_buffer("atoms", torch.linspace(config.low, config.high, config.atoms), persistent=False)
+        self.atoms: Tensor
+        self.hidden = layers.hidden(features, config.hidden)
+        self.last = ActionLayer(layers, config.hidden, actions, config.atoms)
+
+    def forward(
+        self,
+        features: Float[Tensor, "B D"],
+        fractions: Float[Tensor, "B 0"],
+        constants: Constants,
+        actions: Int[Tensor, " B"] | None = None,
+    ) -> Categorical:
+        """Return probabilities of the atoms."""
+        with large_products(self.precision, features.device):
+            hidden = F.relu(self.hidden(features))
+        logs = self.last.table(hidden.float(), actions).log_softmax(dim=-1)
+        return Categorical(self.atoms, logs.exp(), logs)
+
+    def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
+        """Cross-entropy from the target, projected on the atoms."""
+        predicted, wanted = both(Categorical, prediction, target)
+        return cross_entropy(predicted.log_probs(), project(wanted.curve(), wanted.probs, self.atoms))

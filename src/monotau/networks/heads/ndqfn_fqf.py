@@ -1,0 +1,116 @@
+"""NDQFN on proposed fractions: increments that cannot cross, between knots that are learned for each state."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from monotau.distributions import Distribution, PiecewiseLinear
+from monotau.errors import check_least, check_positive
+from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role, draw_fractions
+from monotau.networks.heads.implicit import Baseline, Increment, Increments, cumulate
+from monotau.networks.heads.ndqfn import curve_loss, dead_increments
+from monotau.networks.heads.proposals import ProposalConfig, Proposals, fraction_entropy
+from monotau.networks.layers import Layers
+
+ENDS = (0.001, 0.999)
+"""First and last knot, as on NDQFN's fixed support."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NdqfnFqf(ProposalConfig, HeadConfig):
+    """NDQFN whose knots are proposed for each state, as FQF's fractions are; it cannot cross."""
+
+    knots: int = 32
+    """Number of knots; the first and the last stay at 0.001 and 0.999."""
+    increment: Increment = "relu"
+    """What makes increments non-negative: relu, softplus, or ELU + 1."""
+    hidden: int = 512
+    """Hidden units of f and of g."""
+    cosines: int = 64
+    """Cosines in the embedding of a fraction."""
+    online_fractions: int = 32
+    """Fractions drawn for the prediction in the loss."""
+    target_fractions: int = 32
+    """Fractions drawn for the target in the loss."""
+    kappa: float = 1.0
+    """Where the Huber loss turns from quadratic to linear."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least("head.", self, knots=3, hidden=1, cosines=1, online_fractions=1, target_fractions=1)
+        check_positive("head.", self, "kappa")
+
+    def build(self, features: int, actions: int, layers: Layers) -> "NdqfnFqfHead":
+        """Make the head."""
+        return NdqfnFqfHead(self, features, actions, layers)
+
+
+class NdqfnFqfHead(Head):
+    """Baseline and increments between proposed knots."""
+
+    def __init__(self, config: NdqfnFqf, features: int, actions: int, layers: Layers) -> None:
+        super().__init__()
+        self.config = config
+        self.proposals = Proposals(features, config.knots - 1)
+        self.baseline = Baseline(features, config.hidden, actions, layers)
+        self.increments = Increments(
+            features,
+            config.hidden,
+            config.cosines,
+            actions,
+            layers,
+            steps=config.knots - 1,
+            increment=config.increment,
+        )
+
+    def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
+        """Draw the fractions of the loss; the curve itself needs none."""
+        counts = {Role.LEARN: self.config.online_fractions, Role.TARGET: self.config.target_fractions, Role.ACT: 0}
+        return draw_fractions(counts[role], batch, generator)
+
+    def forward(
+        self,
+        features: Float[Tensor, "B D"],
+        fractions: Float[Tensor, "B n"],
+        constants: Constants,
+        actions: Int[Tensor, " B"] | None = None,
+    ) -> PiecewiseLinear:
+        """Return quantile functions with lines between the cumulated increments; knots are not learned by this way."""
+        with torch.no_grad():
+            edges = self.proposals.edges(features)
+            knots = ENDS[0] + (ENDS[1] - ENDS[0]) * edges
+        steps = self.increments(features, self.increments.constants(knots), actions)
+        values = cumulate(torch.cat([self.baseline(features, actions), steps], dim=-1))
+        return PiecewiseLinear(knots if actions is not None else knots[:, None, :].expand(values.shape), values)
+
+    def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
+        """Quantile Huber loss at the drawn fractions of both curves."""
+        return curve_loss(prediction, target, self.config.kappa)
+
+    def side_loss(
+        self,
+        features: Float[Tensor, "B D"],
+        prediction: Estimate,
+        constants: Constants,
+        actions: Int[Tensor, " B"],
+    ) -> Float[Tensor, ""]:
+        """FQF's loss of the fractions, read off the curve: on lines, a middle is the mean of its ends.
+
+        So 2 F(p_i) - F(middle after) - F(middle before) is F(p_i) - (F(p_(i+1)) + F(p_(i-1))) / 2, and no other pass
+        is needed: knots move until neighbouring increments are alike.
+        """
+        values = prediction.distribution.curve().detach()
+        slopes = values[:, 1:-1] - (values[:, 2:] + values[:, :-2]) / 2
+        return self.config.fraction_loss(self.proposals.edges(features), slopes)
+
+    def optimisers(self) -> Sequence[torch.optim.Optimizer]:
+        """Make the optimiser of the knots."""
+        return [self.config.fraction_optimiser(self.proposals)]
+
+    def statistics(self, distribution: Distribution) -> dict[str, float]:
+        """Dead increments, and the entropy of the widths between knots."""
+        edges = distribution.segments().edges
+        return dead_increments(distribution) | {"fraction_entropy": fraction_entropy(edges).mean().item()}

@@ -1,0 +1,79 @@
+"""Quantiles at fixed fractions: QR-DQN, and its variant whose quantiles cannot cross."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from monotau.distributions import Diracs
+from monotau.errors import check_least, check_positive
+from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, draw_fractions, quantile_loss
+from monotau.networks.heads.implicit import cumulate
+from monotau.networks.layers import ActionLayer, Layers, large_products
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qr(HeadConfig):
+    """QR-DQN: quantiles at fixed fractions, each an output of its own; they may cross."""
+
+    quantiles: int = 200
+    """Number of quantiles, at the midpoints of as many equal parts of (0, 1)."""
+    hidden: int = 512
+    """Hidden units."""
+    kappa: float = 1.0
+    """Where the Huber loss turns from quadratic to linear."""
+
+    def __post_init__(self) -> None:
+        check_least("head.", self, quantiles=1, hidden=1)
+        check_positive("head.", self, "kappa")
+
+    def build(self, features: int, actions: int, layers: Layers) -> Head:
+        """Make the head."""
+        return QrHead(self, features, actions, layers, crossing=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcQr(Qr):
+    """NC-QR-DQN: quantiles at fixed fractions that cannot cross; cumulated shares, scaled and shifted."""
+
+    def build(self, features: int, actions: int, layers: Layers) -> Head:
+        """Make the head."""
+        return QrHead(self, features, actions, layers, crossing=False)
+
+
+class QrHead(Head):
+    """Linear(ReLU(Linear(psi))), as quantiles or as what makes them.
+
+    Without crossing (Zhou et al. 2020) the quantiles are shift + scale * (cumulated softmax), the scale a ReLU, with
+    shift and scale two more outputs of each action.
+    """
+
+    def __init__(self, config: Qr, features: int, actions: int, layers: Layers, *, crossing: bool) -> None:
+        super().__init__()
+        self.config, self.precision, self.crossing = config, layers.precision, crossing
+        self.register_buffer("taus", draw_fractions(config.quantiles, 1, None)[0].clone(), persistent=False)
+        self.taus: Tensor
+        self.hidden = layers.hidden(features, config.hidden)
+        self.last = ActionLayer(layers, config.hidden, actions, config.quantiles + (0 if crossing else 2))
+
+    def forward(
+        self,
+        features: Float[Tensor, "B D"],
+        fractions: Float[Tensor, "B 0"],
+        constants: Constants,
+        actions: Int[Tensor, " B"] | None = None,
+    ) -> Diracs:
+        """Return equally likely quantile estimates."""
+        with large_products(self.precision, features.device):
+            hidden = F.relu(self.hidden(features))
+        values = self.last.table(hidden.float(), actions)
+        if not self.crossing:
+            shift, scale = values[..., -2:-1], F.relu(values[..., -1:])
+            values = shift + scale * cumulate(values[..., :-2].softmax(dim=-1))
+        return Diracs(self.taus, values, torch.full_like(self.taus, 1 / len(self.taus)))
+
+    def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
+        """Quantile Huber loss at the fixed fractions."""
+        return quantile_loss(prediction, target, self.config.kappa)

@@ -1,0 +1,99 @@
+"""Noise and dueling, worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from monotau.networks import Role
+from monotau.networks.layers import ActionLayer, Layers, Linear
+from tests.worlds import SMALL_NDQFN, random_batch, small_factory
+
+
+def test_a_layer_starts_without_noise_and_equals_a_plain_product():
+    layer = Linear(3, 2, noisy=True)
+    inputs = torch.tensor([[1.0, -2.0, 0.5]])
+    torch.testing.assert_close(layer(inputs), inputs @ layer.weight.T + layer.bias)
+
+
+@torch.no_grad()
+def test_noise_is_factorised_and_scaled_by_what_is_learned():
+    layer = Linear(3, 2, noisy=True)
+    layer.renew(torch.Generator().manual_seed(4))
+    drawn = torch.Generator().manual_seed(4)
+    ins, outs = (torch.randn(size, generator=drawn) for size in (3, 2))
+
+    def shaped(x):
+        return math.copysign(math.sqrt(abs(x)), x)
+
+    inputs = torch.tensor([0.7, -0.1, 2.0])
+    for row in range(2):
+        total = float(layer.bias[row] + layer.bias_noise[row] * shaped(outs[row]))
+        for column in range(3):
+            noise = float(layer.weight_noise[row, column]) * shaped(outs[row]) * shaped(ins[column])
+            total += (float(layer.weight[row, column]) + noise) * float(inputs[column])
+        assert float(layer(inputs[None])[0, row]) == pytest.approx(total, abs=1e-5)
+    assert layer.weight_noise.unique().tolist() == pytest.approx([0.5 / math.sqrt(3)])
+
+
+def test_removed_noise_leaves_the_mean_weights():
+    layer = Linear(4, 3, noisy=True)
+    inputs = torch.rand(5, 4)
+    before = layer(inputs)
+    layer.renew(torch.Generator().manual_seed(0))
+    assert not torch.allclose(layer(inputs), before)
+    layer.renew(None)
+    torch.testing.assert_close(layer(inputs), before)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_dueling_is_the_value_plus_advantages_less_their_mean(outputs):
+    layer = ActionLayer(Layers(dueling=True), 5, 4, outputs)
+    hidden = torch.rand(6, 10)
+    value = layer.value(hidden[:, :5])  # B K
+    advantages = layer.advantages(hidden[:, 5:]).unflatten(-1, (4, outputs))  # B A K
+    expected = value[:, None] + advantages - advantages.mean(dim=1, keepdim=True)
+    torch.testing.assert_close(layer.table(hidden, None), expected)
+    actions = torch.tensor([3, 0, 1, 3, 2, 2])
+    torch.testing.assert_close(layer.table(hidden, actions), expected[torch.arange(6), actions])
+
+
+def test_dueling_at_points_is_dueling_at_each_point():
+    layer = ActionLayer(Layers(dueling=True), 5, 4)
+    hidden = torch.rand(6, 3, 10)
+    each = torch.stack([layer.table(hidden[:, point], None).squeeze(-1) for point in range(3)], dim=-1)  # B A n
+    torch.testing.assert_close(layer.along(hidden, None), each)
+    actions = torch.tensor([3, 0, 1, 3, 2, 2])
+    torch.testing.assert_close(layer.along(hidden, actions), each[torch.arange(6), actions])
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+def test_outputs_start_shrunk_and_shifted(dueling):
+    torch.manual_seed(0)
+    layer = ActionLayer(Layers(dueling=dueling), 5, 4)
+    hidden = torch.rand(6, 10 if dueling else 5)
+    before = layer.table(hidden, None).detach()
+    layer.start(0.25, 3.0)
+    torch.testing.assert_close(layer.table(hidden, None), 0.25 * before + 3.0)
+
+
+def test_a_network_renews_all_its_noise_and_drops_what_it_kept():
+    network = small_factory(SMALL_NDQFN, layers=Layers(noisy=True)).make("online")
+    observations = random_batch().observations
+    fractions = network.fractions(Role.ACT, len(observations), None)
+
+    def curve():
+        return network.look(observations, fractions).curve()
+
+    quiet = curve()
+    network.renew(torch.Generator().manual_seed(0))
+    noisy = curve()
+    assert not torch.allclose(quiet, noisy)
+    for layer in network.head.modules():
+        if isinstance(layer, Linear):
+            assert layer.noise_in.abs().sum() > 0
+            assert layer.noise_out.abs().sum() > 0
+    network.renew(torch.Generator().manual_seed(1))
+    assert not torch.allclose(noisy, curve())
+    network.renew(None)
+    assert torch.equal(quiet, curve())
