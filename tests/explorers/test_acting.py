@@ -6,16 +6,17 @@ import torch
 
 from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe
-from monotau.explorers.epsilon_greedy import EpsilonSchedule
+from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
 from monotau.learner import Learner
+from monotau.networks.layers import Layers, Linear
 from monotau.rollout import Policy
-from tests.worlds import small_factory
+from tests.worlds import random_batch, small_factory
 
 
 def make_policies():
     factory = small_factory()
     learner = Learner(factory, double_q=True)
-    explorer = Dpe().build(factory, learner.target)
+    explorer = Dpe().build(factory, learner.online, learner.target)
     return learner, explorer, Policy(learner.online, 3, explorer), Policy(learner.online, 3)
 
 
@@ -77,3 +78,22 @@ def test_epsilon_falls_in_a_straight_line_after_the_warm_up():
 def test_schedules_that_cannot_work_are_refused(settings, match):
     with pytest.raises(ConfigError, match=match):
         EpsilonSchedule(**settings)
+
+
+def test_noise_is_drawn_for_those_who_explore_and_gone_afterwards():
+    factory = small_factory(layers=Layers(noisy=True))
+    learner = Learner(factory, double_q=True)
+    explorer = EpsilonGreedy().build(factory, learner.online, learner.target)
+    curious, greedy = Policy(learner.online, 3, explorer), Policy(learner.online, 3)
+    states = np.random.default_rng(1).standard_normal((200, 1, 5)).astype(np.float32)
+    quiet = greedy.best(states, None)
+    generator = torch.Generator().manual_seed(0)
+    draws = [curious.best(states, generator) for _ in range(10)]
+    assert any((draw != quiet).any() for draw in draws)
+    assert len({tuple(draw) for draw in draws}) > 2
+    assert (greedy.best(states, None) == quiet).all()
+    learner.update(random_batch(), generator, with_current=False)
+    for network in (learner.online, learner.target):
+        for layer in network.head.modules():
+            if isinstance(layer, Linear):
+                assert not layer.noise_in.any()

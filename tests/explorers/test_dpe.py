@@ -1,5 +1,7 @@
 """DPE: what its bonus is, what it learns and what it leaves alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,16 +10,17 @@ from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe, DpeExplorer
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.learner import Learner
-from monotau.networks import Role
-from tests.worlds import SMALL_IQN, SMALL_NDQFN, random_batch, small_factory
+from monotau.networks import Estimate, Role
+from monotau.networks.heads.incremental_iqn import IncrementalIqn
+from tests.worlds import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
 
-HEADS = pytest.mark.parametrize("head", [SMALL_NDQFN, SMALL_IQN], ids=["ndqfn", "iqn"])
+HEADS = pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 
 
 def make(head=SMALL_NDQFN, **settings) -> tuple[Learner, DpeExplorer]:
     factory = small_factory(head)
     learner = Learner(factory, double_q=True)
-    return learner, Dpe(**settings).build(factory, learner.target)
+    return learner, Dpe(**settings).build(factory, learner.online, learner.target)
 
 
 def weights(network) -> list[torch.Tensor]:
@@ -28,13 +31,11 @@ def weights(network) -> list[torch.Tensor]:
 def test_the_bonus_is_the_distance_of_target_and_predictor_on_the_same_fractions(head):
     learner, explorer = make(head)
     observations = random_batch().observations
-    taus = (
-        torch.linspace(0.0005, 0.9995, 1000)
-        if head is SMALL_NDQFN
-        else explorer.predictor.head.fractions(Role.ACT, 1, None)[0]
-    )
-    gap = learner.target.quantiles(observations, taus) - explorer.predictor.quantiles(observations, taus)
-    torch.testing.assert_close(explorer.bonus(observations, None), gap.abs().mean(dim=-1), rtol=1e-3, atol=1e-4)
+    taus = torch.linspace(0.0005, 0.9995, 1000)
+    fractions = explorer.predictor.fractions(Role.ACT, len(observations), None)
+    gap = learner.target.look(observations, fractions).quantile(taus)
+    gap = gap - explorer.predictor.look(observations, fractions).quantile(taus)
+    torch.testing.assert_close(explorer.bonus(observations, None), gap.abs().mean(dim=-1), rtol=1e-2, atol=0.03)
 
 
 @HEADS
@@ -44,13 +45,35 @@ def test_the_value_based_error_is_the_gap_of_the_means_and_never_more_than_dpe(h
     fractions = learner.target.head.fractions(Role.ACT, 50, None)
     means = learner.target.look(observations, fractions).mean() - vpe.predictor.look(observations, fractions).mean()
     torch.testing.assert_close(vpe.bonus(observations, None), means.abs())
-    assert (vpe.bonus(observations, None) <= dpe.bonus(observations, None) + 1e-6).all()
+    assert (vpe.bonus(observations, None) <= dpe.bonus(observations, None) + 1e-5).all()
 
 
 def test_the_predictor_has_an_initialisation_of_its_own():
     learner, explorer = make()
     same = [torch.equal(p, q) for p, q in zip(weights(explorer.predictor), weights(learner.target), strict=True)]
     assert not any(same)
+
+
+def gap_of_means(explorer: DpeExplorer, batch) -> torch.Tensor:
+    fractions = explorer.predictor.fractions(Role.ACT, 9, None)
+    views = (net.look(batch.observations, fractions, batch.actions) for net in (explorer.target, explorer.predictor))
+    one, other = (view.mean() for view in views)
+    return (one - other).abs().mean()
+
+
+def test_a_target_whose_quantiles_cross_leaves_a_bonus_that_cannot_be_learned_away():
+    """The loss sees a distribution, in any order; the bonus compares fraction by fraction. NDQFN knows no such rest."""
+    rests = {}
+    for name in ("qr", "nc-qr"):
+        _, explorer = make(replace(SMALL_HEADS[name], kappa=0.01), target="frozen")
+        batch, generator = random_batch(), torch.Generator().manual_seed(0)
+        rows = torch.arange(9), batch.actions
+        first = explorer.bonus(batch.observations, None)[rows].mean()
+        for _ in range(300):
+            explorer.learn(batch, None, generator)
+        rests[name] = float(explorer.bonus(batch.observations, None)[rows].mean() / first)
+    assert rests["qr"] > 0.5
+    assert rests["nc-qr"] < 0.1
 
 
 @HEADS
@@ -60,12 +83,13 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
     batch, generator = random_batch(), torch.Generator().manual_seed(0)
     others = (learner.online, learner.target, explorer.target)
     before = [weights(network) for network in others]
-    first = explorer.bonus(batch.observations, None)[torch.arange(9), batch.actions].mean()
+    first = gap_of_means(explorer, batch)
     for _ in range(300):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
-        current = learner.target.look(batch.observations, fractions, batch.actions) if explorer.wants_target else None
-        explorer.learn(batch, current, generator)
-    assert explorer.bonus(batch.observations, None)[torch.arange(9), batch.actions].mean() < 0.3 * first
+        current = Estimate(learner.target.look(batch.observations, fractions, batch.actions), fractions)
+        explorer.learn(batch, current if explorer.wants_target else None, generator)
+    # What incremental IQN says depends on how many fractions it is asked at: more when it learns than when it looks.
+    assert gap_of_means(explorer, batch) < (0.9 if isinstance(head, IncrementalIqn) else 0.4) * first
     for network, old in zip(others, before, strict=True):
         assert all(torch.equal(p, q) for p, q in zip(weights(network), old, strict=True))
     assert explorer.wants_target == (target == "shared")
@@ -87,7 +111,8 @@ def test_the_predictor_trains_on_its_fraction_of_the_batch():
     for fraction, rows in ((0.5, 9), (1.0, 5)):
         learner, explorer = make(predictor_fraction=fraction)
         part = type(batch)(**{name: value[:rows] for name, value in vars(batch).items()})
-        current = learner.target.look(part.observations, torch.empty(rows, 0), part.actions)
+        taus = torch.full((rows, 5), 0.5)
+        current = Estimate(learner.target.look(part.observations, taus, part.actions), taus)
         explorer.learn(part, current, torch.Generator().manual_seed(0))
         results.append(weights(explorer.predictor))
     assert all(torch.equal(p, q) for p, q in zip(*results, strict=True))  # half of 9 is the first 5
@@ -141,10 +166,13 @@ def test_the_state_carries_over_to_another_explorer(target):
     batch = random_batch()
     view = learner.online.look(batch.observations, torch.empty(9, 0))
     explorer.scores(batch.observations, view, None)
-    current = learner.target.look(batch.observations, torch.empty(9, 0), batch.actions)
+    taus = torch.full((9, 5), 0.5)
+    current = Estimate(learner.target.look(batch.observations, taus, batch.actions), taus)
     explorer.learn(batch, current, torch.Generator().manual_seed(0))
     factory = small_factory()
-    other = Dpe(target=target, normalise=True).build(type(factory)(**(vars(factory) | {"seed": 9})), learner.target)
+    other = Dpe(target=target, normalise=True).build(
+        type(factory)(**(vars(factory) | {"seed": 9})), learner.online, learner.target
+    )
     assert not torch.equal(other.bonus(batch.observations, None), explorer.bonus(batch.observations, None))
     other.load_state(explorer.state())
     assert torch.equal(other.bonus(batch.observations, None), explorer.bonus(batch.observations, None))
@@ -174,7 +202,7 @@ def test_settings_that_cannot_work_are_refused(settings, match):
 def test_epsilon_greedy_scores_by_the_mean_and_has_no_bonus():
     factory = small_factory()
     learner = Learner(factory, double_q=True)
-    explorer = EpsilonGreedy().build(factory, learner.target)
+    explorer = EpsilonGreedy().build(factory, learner.online, learner.target)
     observations = random_batch().observations
     view = learner.online.look(observations, torch.empty(9, 0))
     assert torch.equal(explorer.scores(observations, view, None), view.mean())

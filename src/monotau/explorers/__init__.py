@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 
 from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.explorers.deep_dpe import DeepDpe
+from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
 
-EXPLORERS: Mapping[str, type[ExplorerConfig]] = {"epsilon-greedy": EpsilonGreedy, "dpe": Dpe}
+EXPLORERS: Mapping[str, type[ExplorerConfig]] = {
+    "epsilon-greedy": EpsilonGreedy,
+    "dpe": Dpe,
+    "deep-dpe": DeepDpe,
+    "dltv": Dltv,
+}
 
-__all__ = ["EXPLORERS", "Dpe", "EpsilonGreedy", "EpsilonSchedule", "Explorer", "ExplorerConfig"]
+__all__ = ["EXPLORERS", "DeepDpe", "Dltv", "Dpe", "EpsilonGreedy", "EpsilonSchedule", "Explorer", "ExplorerConfig"]

@@ -8,7 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.networks import Network
+from monotau.networks import Estimate, HeadConfig, Network
 from monotau.networks.factory import NetworkFactory
 from monotau.replay import Batch
 
@@ -34,7 +34,7 @@ class Explorer(ABC):
     ) -> Float[Tensor, "B A"]:
         """Return what exploring is thought to be worth, before any factor."""
 
-    def learn(self, batch: Batch, target: Distribution | None, generator: torch.Generator) -> None:
+    def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
         """Learn from a replayed batch; the default has nothing to learn."""
         return
 
@@ -54,6 +54,10 @@ class Explorer(ABC):
 class ExplorerConfig(ABC):
     """Settings of an explorer, which they build."""
 
+    def check(self, head: HeadConfig) -> None:
+        """Refuse a head with which exploring so makes no sense; any does by default."""
+        return
+
     @abstractmethod
-    def build(self, factory: NetworkFactory, target: Network) -> Explorer:
-        """Make the explorer beside a learner's target network."""
+    def build(self, factory: NetworkFactory, online: Network, target: Network) -> Explorer:
+        """Make the explorer beside a learner's networks."""

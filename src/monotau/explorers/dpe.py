@@ -12,7 +12,7 @@ from torch import Tensor
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError
 from monotau.explorers.base import Explorer, ExplorerConfig
-from monotau.networks import Network, Role
+from monotau.networks import Estimate, Network, Role
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.replay import Batch
 
@@ -41,7 +41,7 @@ class Dpe(ExplorerConfig):
                 "a predictor that learns nothing never stops being surprised."
             )
 
-    def build(self, factory: NetworkFactory, target: Network) -> "DpeExplorer":
+    def build(self, factory: NetworkFactory, online: Network, target: Network) -> "DpeExplorer":
         """Make the explorer."""
         return DpeExplorer(self, factory, target)
 
@@ -64,7 +64,7 @@ class DpeExplorer(Explorer):
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
         """Distance between target and predictor at the same fractions, for every action, tried or not."""
-        fractions = self.predictor.head.fractions(Role.ACT, len(observations), generator)
+        fractions = self.predictor.fractions(Role.ACT, len(observations), generator)
         target = self.target.look(observations, fractions)
         predicted = self.predictor.look(observations, fractions)
         if self.config.error == "value":
@@ -102,21 +102,22 @@ class DpeExplorer(Explorer):
         squares += (fresh - fresh_mean).square().sum().item() + shift**2 * count * n / total
         self.moments = torch.tensor([total, mean + shift * n / total, squares], dtype=torch.float64)
 
-    def learn(self, batch: Batch, target: Distribution | None, generator: torch.Generator) -> None:
+    def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
         """Fit the predictor to the target's distributions of the replayed states and actions; one step."""
         rows = math.ceil(self.config.predictor_fraction * len(batch.actions))
         observations, actions = batch.observations[:rows], batch.actions[:rows]
-        head = self.predictor.head
         if self.config.target == "frozen":
-            target = self.target.look(observations, head.fractions(Role.TARGET, rows, generator), actions)
+            fractions = self.target.fractions(Role.TARGET, rows, generator)
+            target = Estimate(self.target.look(observations, fractions, actions), fractions)
         elif target is None:
             raise TypeError("DPE with a shared target learns from the target network's distributions, but got none.")
         else:
             target = target.rows(0, rows)
-        fractions = head.fractions(Role.LEARN, rows, generator)
-        prediction = self.predictor(observations, fractions, head.constants(), actions)
-        loss = head.loss(prediction, target, generator).mean()
-        self.trainer.descend(loss)
+        fractions = self.predictor.fractions(Role.LEARN, rows, generator)
+        constants = self.predictor.head.constants()
+        losses, side = self.predictor.losses(observations, actions, fractions, constants, target)
+        loss = losses.mean()
+        self.trainer.descend(loss if side is None else loss + side)
         self.losses.append(loss.detach())
 
     def metrics(self) -> dict[str, float]:

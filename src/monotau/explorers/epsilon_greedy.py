@@ -44,7 +44,7 @@ class EpsilonSchedule:
 class EpsilonGreedy(ExplorerConfig):
     """No bonus: the largest mean return wins, but for random actions."""
 
-    def build(self, factory: NetworkFactory, target: Network) -> "GreedyExplorer":
+    def build(self, factory: NetworkFactory, online: Network, target: Network) -> "GreedyExplorer":
         """Make the explorer."""
         return GreedyExplorer()
 
@@ -65,4 +65,6 @@ class GreedyExplorer(Explorer):
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
         """Return no bonus."""
-        raise ConfigError("this agent has no exploration bonus: its explorer is epsilon-greedy; use a preset with dpe.")
+        raise ConfigError(
+            "this agent has no exploration bonus: its explorer is epsilon-greedy; use a preset with dpe or dltv."
+        )

@@ -1,0 +1,87 @@
+"""Decaying left truncated variance (DLTV): optimism about the upper half of the return distribution."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from monotau.distributions import Distribution
+from monotau.errors import ConfigError
+from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.networks import HeadConfig, Network, Role
+from monotau.networks.factory import NetworkFactory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dltv(ExplorerConfig):
+    """Act greedily on Q + c_t * sigma_+, sigma_+^2 the variance above the median and c_t = c * sqrt(log t / t)."""
+
+    c: float = 50.0
+    """Weight of the bonus before it decays."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.c) and self.c >= 0):
+            raise ConfigError(f"explorer.c is {self.c}, but must be a number that is not negative.")
+
+    def check(self, head: HeadConfig) -> None:
+        """Refuse a head whose distributions are points."""
+        if not head.has_spread:
+            raise ConfigError(
+                f"explorer 'dltv' explores by the spread of returns, but a head of kind {type(head).__name__} learns "
+                "only their mean: there is nothing to explore by; use a distributional head, or explorer 'dpe'."
+            )
+
+    def build(self, factory: NetworkFactory, online: Network, target: Network) -> "DltvExplorer":
+        """Make the explorer."""
+        return DltvExplorer(self, online)
+
+
+class DltvExplorer(Explorer):
+    """Counts its decisions, which is the time t that the bonus decays with; random steps are none of them."""
+
+    def __init__(self, config: Dltv, online: Network) -> None:
+        self.config, self.online = config, online
+        self.decisions = 0
+        self.seen: list[Tensor] = []
+
+    @property
+    def weight(self) -> float:
+        """c_t at the decision to come; the first has none, since log 1 = 0."""
+        t = self.decisions + 1
+        return self.config.c * math.sqrt(math.log(t) / t)
+
+    def scores(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        prediction: Distribution,
+        generator: torch.Generator | None,
+    ) -> Float[Tensor, "B A"]:
+        """Mean return plus the decayed upper deviation, both of one prediction."""
+        bonus = self.weight * prediction.upper_variance().sqrt()
+        self.decisions += len(observations)
+        self.seen.append(bonus.mean())
+        return prediction.mean() + bonus
+
+    def bonus(
+        self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
+    ) -> Float[Tensor, "B A"]:
+        """Upper deviation, before its weight."""
+        fractions = self.online.fractions(Role.ACT, len(observations), generator)
+        return self.online.look(observations, fractions).upper_variance().sqrt()
+
+    def metrics(self) -> dict[str, float]:
+        """Mean of the weighted bonus since the last call."""
+        means = {"bonus_mean": torch.stack(self.seen).mean().item()} if self.seen else {}
+        self.seen = []
+        return means
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the number of decisions."""
+        return {"decisions": torch.tensor(self.decisions)}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the number of decisions."""
+        self.decisions = int(tensors["decisions"])
