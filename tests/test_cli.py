@@ -21,6 +21,7 @@ from monotau.errors import ConfigError, Divergence
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.presets import PRESETS, PROFILES
+from monotau.replay import REPLAYS
 from monotau.storage import write_json
 from tests.small_runs import SMALL, SMALL_FLAGS, contents, small_run
 
@@ -82,7 +83,7 @@ REFUSED = [
     (["train", "--stepz", "5"], "the option '--stepz' is unknown here. Did you mean --steps"),
     (["train", "--head.knotz", "5"], "the option '--head.knotz' is unknown here. Did you mean --head.knots"),
     (["train", "--confg", "x"], "the option '--confg' is unknown here. Did you mean --config"),
-    (["train", "--fly"], "the option '--fly' is unknown here. See monotau train --help."),
+    (["train", "--xyzzy"], "the option '--xyzzy' is unknown here. See monotau train --help."),
     (["train", "--steps", "many"], "--steps takes INT, but: invalid literal for int() with base 10: 'many'."),
     (["train", "--steps", "1.5"], "--steps takes INT, but: invalid literal for int() with base 10: '1.5'."),
     (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes FLOAT, but: "),
@@ -90,9 +91,16 @@ REFUSED = [
     (["train", "--steps", "5", "iqn"], "the preset 'iqn' must come first: monotau train iqn ..."),
     (["train", "--double-q", "False"], "'False' is no preset and belongs to no option."),
     (["train", "iqn", "ndqfn"], "the option 'ndqfn' is unknown here."),
-    (["train", "--head", "nope"], "head.kind 'nope' is unknown. Allowed: iqn, ndqfn."),
+    (["train", "--head", "nope"], "head.kind 'nope' is unknown. Allowed: c51, dqn, fqf, "),
     (["train", "--explorer=nope"], "explorer.kind 'nope' is unknown."),
     (["train", "--torso", "nope"], "torso.kind 'nope' is unknown."),
+    (["train", "--replay", "nope"], "replay.kind 'nope' is unknown. Allowed: prioritized, uniform."),
+    (["train", "--replay.kind"], "--replay needs a value."),
+    (["train", "--replay.alpha", "0.5"], "the option '--replay.alpha' is unknown here."),
+    (
+        ["train", "--replay", "prioritized", "--replay.alpha", "2"],
+        "replay.alpha is 2.0, but must be a number from",
+    ),
     (["train", "--torso", "nature"], "torso 'nature' needs images of at least 36x36, but the observations are vectors"),
     (["train", "--profile", "nope"], "the profile 'nope' is unknown."),
     (["train", "--env.kwargs", "size", "3"], "env.id 'CartPole-v1' cannot be made: TypeError"),
@@ -101,7 +109,7 @@ REFUSED = [
     (["evaluate", "a" * 300], "cannot be read: [Errno 36] File name too long"),
     (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
     (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
-    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,envs}"),
+    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,replays,envs}"),
     (["list", "birds"], "invalid choice 'birds' for argument 'what'. Expected one of ('presets',"),
 ]
 
@@ -193,6 +201,7 @@ SHOWN = [
     ["ndqfn-vpe", "--env", "monotau/DeepSea-v0", "--env.kwargs", "size", "4", "stochastic", "True"],
     ["--head.support", "0.1", "0.5", "0.9", "--head", "ndqfn", "--explorer.normalise", "--no-double-q"],
     ["ndqfn", "--head=iqn", "--head.kappa", "0.5", "--explorer", "dpe", "--explorer.c", "2", "--profile", "atari"],
+    ["--replay", "prioritized", "--replay.alpha", "0.5", "--replay.warmup-steps", "9"],
 ]
 
 
@@ -212,6 +221,14 @@ def test_flags_say_what_they_say(call):
     assert (shown["preset"], shown["env"]["id"], shown["double_q"]) == ("ndqfn-dpe", "Acrobot-v1", False)
     assert (shown["head"]["kind"], shown["head"]["kappa"]) == ("iqn", 0.5)
     assert (shown["optimiser"]["learning_rate"], shown["head"]["hidden"]) == (1e-4, CLASSIC["head"]["hidden"])
+
+
+@pytest.mark.parametrize("words", [["--replay.kind", "prioritized"], ["--replay.kind=prioritized"]])
+def test_a_kind_may_be_named_as_in_a_file(words, call):
+    shown = call("train", *words, "--replay.alpha", "0.5", "--show")
+    assert shown == call("train", "--replay", "prioritized", "--replay.alpha", "0.5", "--show")
+    replay = json.loads(shown[1])["replay"]
+    assert replay.items() >= (CLASSIC["replay"] | {"kind": "prioritized", "alpha": 0.5}).items()
 
 
 def test_flags_come_after_the_file_the_file_after_the_profile_and_that_after_the_preset(call, tmp_path):
@@ -257,6 +274,7 @@ TABLES = {
     "heads": {name: part.__doc__.splitlines()[0] for name, part in HEADS.items()},
     "explorers": {name: part.__doc__.splitlines()[0] for name, part in EXPLORERS.items()},
     "torsos": {name: part.__doc__.splitlines()[0] for name, part in TORSOS.items()},
+    "replays": {name: part.__doc__.splitlines()[0] for name, part in REPLAYS.items()},
     "envs": dict(list_envs()),
 }
 
@@ -299,9 +317,11 @@ def test_an_agent_that_was_edited_is_refused(refused, run_directory):
 
 
 def documented(config):
-    """The text below each field of nested settings, as it stands in the source."""
-    (body,) = ast.parse(inspect.getsource(type(config))).body
-    texts = [part.value.value for part in body.body[1:] if isinstance(part, ast.Expr)]
+    """The text below each field of nested settings, as it stands in the source, also in that of an abstract kind."""
+    texts = []
+    for layer in filter(is_dataclass, type(config).__mro__):
+        (body,) = ast.parse(inspect.getsource(layer)).body
+        texts += [part.value.value for part in body.body[1:] if isinstance(part, ast.Expr)]
     for field in fields(config):
         if is_dataclass(getattr(config, field.name)):
             texts += documented(getattr(config, field.name))

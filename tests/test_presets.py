@@ -9,17 +9,32 @@ from gymnasium import spaces
 from monotau.agent import Agent
 from monotau.configs import UpdateConfig
 from monotau.errors import ConfigError
+from monotau.explorers.deep_dpe import DeepDpe
+from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.networks import TORSOS
+from monotau.networks.heads.c51 import C51
+from monotau.networks.heads.dqn import Dqn
+from monotau.networks.heads.fqf import Fqf
+from monotau.networks.heads.implicit_sorted import ImplicitSorted
+from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
+from monotau.networks.heads.qr import NcQr, Qr
 from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, default_profile, resolve, settle, take_names
+from monotau.replay import Prioritized, Uniform
 from tests.small_runs import Frames
 from tests.worlds import VECTOR
 
 ENVS = {"CartPole-v1": ("classic", "mlp", 2), "MinAtar/Breakout-v1": ("minatar", "small", 3)}
 SCREEN = spaces.Box(0, 255, (84, 84), np.uint8)
+ADAMS = {
+    **dict.fromkeys(("c51", "c51-dpe"), (2.5e-4, 0.01 / 32)),
+    **dict.fromkeys(("rainbow", "dqn", "double-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
+}
+"""Step size and epsilon of those whose own papers differ from IQN's."""
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -54,7 +69,6 @@ def test_images_of_84x84_take_the_atari_profile_and_discrete_states_the_classic_
 def test_the_named_algorithms_are_those_of_the_paper():
     thirty_two = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
     sixty_four = Iqn(online_fractions=64, target_fractions=64, action_fractions=32)
-    rows = {name: (row.head, row.explorer, row.n_step, row.double_q) for name, row in PRESETS.items()}
     paper = Ndqfn(
         knots=32,
         increment="relu",
@@ -69,14 +83,45 @@ def test_the_named_algorithms_are_those_of_the_paper():
     dpe = Dpe(c=1.0, error="distribution", target="shared", predictor_fraction=1.0, normalise=False)
     vpe = Dpe(c=1.0, error="value", target="shared", predictor_fraction=1.0, normalise=False)
     assert DEFAULT_PRESET == "ndqfn-dpe"
+    greedy, dltv, deep = EpsilonGreedy(), Dltv(c=50.0), DeepDpe()
+    sampled = {"online_fractions": 32, "target_fractions": 32, "action_fractions": 32}
+    qr, c51, fqf = (
+        Qr(quantiles=200),
+        C51(atoms=51, low=-10.0, high=10.0),
+        Fqf(quantiles=32, fraction_learning_rate=2.5e-9),
+    )
+    rows = {name: (row.head, row.explorer, row.n_step, row.double_q) for name, row in PRESETS.items()}
     assert rows == {
         "ndqfn-dpe": (paper, dpe, 3, True),
-        "ndqfn": (paper, EpsilonGreedy(), 3, True),
+        "ndqfn": (paper, greedy, 3, True),
         "ndqfn-vpe": (paper, vpe, 3, True),
-        "iqn": (sixty_four, EpsilonGreedy(), 1, False),
-        "iqn-star": (thirty_two, EpsilonGreedy(), 3, True),
+        "ndqfn-dltv": (paper, dltv, 3, True),
+        "ndqfn-deep-dpe": (paper, deep, 1, True),
+        "ndqfn-fqf": (NdqfnFqf(knots=32), greedy, 3, True),
+        "iqn": (sixty_four, greedy, 1, False),
+        "iqn-star": (thirty_two, greedy, 3, True),
         "iqn-dpe": (thirty_two, dpe, 3, True),
+        "iqn-dltv": (thirty_two, dltv, 3, True),
+        "incremental-iqn": (IncrementalIqn(**sampled), greedy, 3, True),
+        "implicit-sorted": (ImplicitSorted(**sampled), greedy, 3, True),
+        "fqf": (fqf, greedy, 1, False),
+        "fqf-dpe": (fqf, dpe, 3, True),
+        "qr-dqn": (qr, greedy, 1, False),
+        "qr-dqn-dpe": (qr, dpe, 3, True),
+        "qr-dqn-dltv": (qr, dltv, 1, False),
+        "nc-qr-dqn": (NcQr(quantiles=200), greedy, 1, False),
+        "c51": (c51, greedy, 1, False),
+        "c51-dpe": (c51, dpe, 3, True),
+        "rainbow": (c51, greedy, 3, True),
+        "dqn": (Dqn(), greedy, 1, False),
+        "double-dqn": (Dqn(), greedy, 1, True),
+        "prioritized": (Dqn(), greedy, 1, True),
     }
+    assert {name for name, row in PRESETS.items() if row.noisy or row.dueling} == {"rainbow"}
+    assert PRESETS["rainbow"].noisy
+    assert PRESETS["rainbow"].dueling
+    replays = {name: row.replay for name, row in PRESETS.items() if row.replay != Uniform()}
+    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": Prioritized(alpha=0.6, beta_start=0.4)}
     assert (sixty_four.cosines, sixty_four.hidden, sixty_four.kappa) == (64, 512, 1.0)
 
 
@@ -84,10 +129,16 @@ def test_the_named_algorithms_are_those_of_the_paper():
 def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     config = resolve(preset, source=lambda: Frames(SCREEN)).config
     plain = config.to_plain()
-    assert plain["optimiser"] == {"learning_rate": 5e-5, "epsilon": 0.01 / 32}
-    assert plain["replay"] == {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
+    rate, epsilon = ADAMS.get(preset, (5e-5, 0.01 / 32))
+    assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon}
+    sizes = {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
+    assert plain["replay"] | sizes == plain["replay"]
     assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000}
-    assert plain["epsilon"] == {"start": 1.0, "end": 0.01, "decay_steps": 250_000}
+    random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000}
+    at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01}
+    if preset in at_once:
+        random |= {"end": at_once[preset], "decay_steps": 0}
+    assert plain["epsilon"] == random
     assert (config.evaluation.steps, config.evaluation.epsilon, config.iteration_steps) == (125_000, 0.001, 250_000)
     assert (config.evaluation.episodes, config.evaluation.num_envs) == (1, 1)
     assert (config.env.frame_stack, config.gamma, config.precision) == (4, 0.99, "fp32")
@@ -127,6 +178,16 @@ def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_tho
     assert (config.head, config.explorer) == (Iqn(hidden=hidden), EpsilonGreedy())
     same = resolve("ndqfn-dpe", plain, {"head": {"kind": "ndqfn"}}).config
     assert same.head == Ndqfn(knots=9, hidden=33)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile):
+    given = PROFILES[profile].settings["replay"]
+    assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)
+    layers = {"replay": {"kind": "prioritized"}}, {"replay": {"alpha": 0.5}}
+    assert resolve("ndqfn", *layers, profile=profile).config.replay == Prioritized(**given, alpha=0.5)
+    back = resolve("ndqfn", *layers, {"replay": {"kind": "uniform", "warmup_steps": 7}}, profile=profile)
+    assert back.config.replay == Uniform(**(given | {"warmup_steps": 7}))
 
 
 def test_a_profile_may_set_an_explorer_where_that_is_the_one_used():

@@ -11,6 +11,7 @@ import monotau
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS
 from monotau.presets import PRESETS
+from monotau.replay import REPLAYS
 
 SOURCE = Path(monotau.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -34,6 +35,7 @@ ORDER = [
     "presets",
     "evaluate",
     "train",
+    "saving",
     "agent",
     "report",
     "run",
@@ -137,7 +139,7 @@ def test_what_would_execute_data_is_found(source):
     assert executions(source)
 
 
-NAMES = [*PRESETS, *HEADS, *EXPLORERS]
+NAMES = [*PRESETS, *HEADS, *EXPLORERS, *REPLAYS]
 
 
 @pytest.mark.parametrize("name", ["learner", "train", "rollout"])

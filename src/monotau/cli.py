@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import zip_longest
 from pathlib import Path
@@ -20,20 +20,30 @@ from rich.progress import Progress
 
 from monotau.agent import Agent
 from monotau.configs import Config
+from monotau.distributions import RISKS, Risk
 from monotau.envs import list_envs
 from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names
+from monotau.replay import REPLAYS
 from monotau.run import default_directory, train_into
 from monotau.settings import read_settings
+
+PARTS: Mapping[str, Mapping[str, type]] = {
+    "head": HEADS,
+    "explorer": EXPLORERS,
+    "torso": TORSOS,
+    "replay": REPLAYS,
+}
+"""What a flag chooses by name, each from its table."""
 
 USAGE = """\
 monotau: distributional reinforcement learning with quantile functions that cannot cross
 
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train, and draw what was learned
-  monotau evaluate DIR [--episodes N]                                    play with what was learned
-  monotau list {presets,profiles,heads,explorers,torsos,envs}            see what there is
+  monotau evaluate DIR [--episodes N] [--risk NAME]                      play with what was learned
+  monotau list {presets,profiles,heads,explorers,torsos,replays,envs}    see what there is
 
 `monotau train` alone trains the paper's method on CartPole. Each command explains itself with --help.
 """
@@ -59,6 +69,8 @@ class _Train:
     """Another explorer than the preset's, with its own --explorer.* settings."""
     torso: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Another torso than the one that suits the observations, with its own --torso.* settings."""
+    replay: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Another replay than the preset's, with its own --replay.* settings."""
     show: bool = False
     """Print the settings in full, as a file for --config, and stop."""
     settings: Annotated[Config, tyro.conf.arg(name="")]
@@ -74,9 +86,15 @@ class _Evaluate:
     """Episodes to play."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
     """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
+    risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
+    """What of an action's return decides: its mean, that of its worst or best share, or one bent to either side."""
+    alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1."""
+    eta: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """How far --risk wang or power bends: below 0 avoids risk, above 0 seeks it; by default -0.75 and -2."""
 
 
-Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "envs"]
+Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "replays", "envs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +134,12 @@ def _fail(message: str, code: int) -> None:
 
 
 def _train(words: list[str], console: Console) -> None:
+    # As a file has it, head.kind, and as it is told on the command line, --head, is the same.
+    words = [re.sub(rf"^--({'|'.join(PARTS)})\.kind(?==|$)", r"--\1", word) for word in words]
     named = _named_first(words)
     preset, profile, file = take_names(read_settings(Path(named["config"])) if "config" in named else {})
     preset, profile = named.get("preset") or preset or DEFAULT_PRESET, named.get("profile") or profile
-    parts: dict[str, Any] = {name: {"kind": named[name]} for name in ("head", "explorer", "torso") if name in named}
+    parts: dict[str, Any] = {name: {"kind": named[name]} for name in PARTS if name in named}
     if "env" in named:
         parts["env"] = {"id": named["env"]}
     resolved = resolve(preset, file, parts, profile=profile)
@@ -142,7 +162,7 @@ def _named_first(words: list[str]) -> dict[str, str]:
     named = {"preset": words[0]} if words and not words[0].startswith("-") else {}
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and name in ("env", "config", "profile", "head", "explorer", "torso"):
+        if word.startswith("--") and name in ("env", "config", "profile", *PARTS):
             named[name] = value if equals else following
             if not named[name] or named[name].startswith("--"):
                 raise ConfigError(f"--{name} needs a value. See monotau train --help.")
@@ -167,7 +187,8 @@ def _parse(what: type, words: list[str], program: str, default: Any = None) -> A
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
     if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):
-        raise ConfigError(f"{match[1]} takes {match[3]}, but: {match[2]}. See {program} --help.")
+        reason = match[2].rpartition("'>: ")[2]  # of what may also be left out, the last of several
+        raise ConfigError(f"{match[1]} takes {match[3]}, but: {reason}. See {program} --help.")
     raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))
 
 
@@ -182,6 +203,7 @@ def _flags(given: _Train) -> list[str]:
 
 def _evaluate(words: list[str], console: Console) -> None:
     given = _parse(_Evaluate, words, "monotau evaluate")
+    risk = Risk(given.risk, given.alpha, given.eta)
     inner = given.directory / "agent"
     agent = Agent.load(inner if os.path.isdir(inner) else given.directory, given.env)
     if given.episodes < 1:
@@ -189,8 +211,14 @@ def _evaluate(words: list[str], console: Console) -> None:
     screen = Console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task("episodes", total=given.episodes)
-        played = agent.evaluate(given.episodes, lambda done: progress.update(task, completed=done))
-    console.print(json.dumps(played.line(), indent=2), highlight=False)
+        played = agent.evaluate(
+            given.episodes,
+            lambda done: progress.update(task, completed=done),
+            risk=given.risk,
+            alpha=given.alpha,
+            eta=given.eta,
+        )
+    console.print(json.dumps(played.line() | risk.line(), indent=2), highlight=False)
 
 
 def _list(words: list[str], console: Console) -> None:
@@ -200,8 +228,8 @@ def _list(words: list[str], console: Console) -> None:
         "profiles": [(name, row.about) for name, row in PROFILES.items()],
         "envs": list_envs(),
     }
-    for name, table in (("heads", HEADS), ("explorers", EXPLORERS), ("torsos", TORSOS)):
-        tables[name] = [(entry, (part.__doc__ or "").splitlines()[0]) for entry, part in table.items()]
+    for name, table in PARTS.items():
+        tables[f"{name}s"] = [(entry, (part.__doc__ or "").splitlines()[0]) for entry, part in table.items()]
     rows = tables[given.what]
     width = max(len(name) for name, _ in rows)
     for name, about in rows:

@@ -11,10 +11,10 @@ from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig
 from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig
 from monotau.networks.factory import OptimiserConfig
 from monotau.networks.layers import Precision
-from monotau.replay import ReplayConfig
+from monotau.replay import REPLAYS, ReplayConfig, Uniform
 from monotau.settings import Kinds, to_plain
 
-KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORERS}
+KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORERS, ReplayConfig: REPLAYS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +74,10 @@ class Config:
     """Training steps between evaluations; an iteration starts with fresh environments."""
     log_every_steps: int = 1_000
     """Training steps between two lines of kind train in metrics.jsonl."""
+    noisy: bool = False
+    """Give the head's layers noise of learned size (NoisyNet), under any explorer; evaluation is without it."""
+    dueling: bool = False
+    """Split the head into a value that all actions share and advantages, under any head."""
     precision: Precision = "fp32"
     """Arithmetic of the large products. bf16 keeps weights and last layers in fp32; slow without hardware for it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -84,13 +88,14 @@ class Config:
     head: HeadConfig
     explorer: ExplorerConfig
     epsilon: EpsilonSchedule = field(default_factory=EpsilonSchedule)
-    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    replay: ReplayConfig = field(default_factory=Uniform)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         check_least("", self, steps=1, seed=0, n_step=1, iteration_steps=1, log_every_steps=1, threads=0)
+        self.explorer.check(self.head)
         if not 0 <= self.gamma <= 1:
             raise ConfigError(f"gamma is {self.gamma}, but must be from 0 to 1: beyond 1 returns do not converge.")
         for name in ("steps", "iteration_steps"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from monotau.configs import KINDS, Config
@@ -9,11 +10,21 @@ from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.envs.make import EnvSource
 from monotau.errors import ConfigError, unknown_name
 from monotau.explorers import ExplorerConfig
+from monotau.explorers.deep_dpe import DeepDpe
+from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.networks import TORSOS, HeadConfig, default_torso
+from monotau.networks.heads.c51 import C51
+from monotau.networks.heads.dqn import Dqn
+from monotau.networks.heads.fqf import Fqf
+from monotau.networks.heads.implicit_sorted import ImplicitSorted
+from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
+from monotau.networks.heads.qr import NcQr, Qr
+from monotau.replay import Prioritized, ReplayConfig, Uniform
 from monotau.settings import brief, kind_of, override
 
 DEFAULT_PRESET = "ndqfn-dpe"
@@ -26,11 +37,25 @@ class Preset:
     about: str
     head: HeadConfig
     explorer: ExplorerConfig = field(default_factory=EpsilonGreedy)
+    replay: ReplayConfig = field(default_factory=Uniform)
     n_step: int = 3
     double_q: bool = True
+    noisy: bool = False
+    dueling: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Other settings, in any profile."""
+    atari: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the algorithm's own paper, in the profile atari."""
+
+
+def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
+    """Settings of the optimiser."""
+    return {"optimiser": {"learning_rate": learning_rate, "epsilon": epsilon}}
 
 
 IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
+DQN_ADAM = adam(6.25e-5, 1.5e-4)
+C51_ADAM = adam(2.5e-4)
 
 PRESETS: Mapping[str, Preset] = {
     "ndqfn-dpe": Preset(about="NDQFN explored by DPE: the paper's method", head=Ndqfn(), explorer=Dpe()),
@@ -38,9 +63,51 @@ PRESETS: Mapping[str, Preset] = {
     "ndqfn-vpe": Preset(
         about="NDQFN explored by the value-based prediction error", head=Ndqfn(), explorer=Dpe(error="value")
     ),
+    "ndqfn-dltv": Preset(about="NDQFN explored by DLTV, the decaying upper variance", head=Ndqfn(), explorer=Dltv()),
+    "ndqfn-deep-dpe": Preset(
+        about="NDQFN explored by DPE backed up through time",
+        head=Ndqfn(),
+        explorer=DeepDpe(),
+        n_step=1,  # novelty of the states that n steps skip would be lost
+        settings={"epsilon": {"end": 0.01, "decay_steps": 0}},
+    ),
+    "ndqfn-fqf": Preset(about="NDQFN with knots proposed for each state", head=NdqfnFqf()),
     "iqn": Preset(about="IQN as published: 64 fractions, one step, single Q", head=Iqn(), n_step=1, double_q=False),
     "iqn-star": Preset(about="the paper's baseline IQN*: 32 fractions, three steps, double Q", head=IQN_STAR),
     "iqn-dpe": Preset(about="IQN* explored by DPE", head=IQN_STAR, explorer=Dpe()),
+    "iqn-dltv": Preset(about="IQN* explored by DLTV", head=IQN_STAR, explorer=Dltv()),
+    "incremental-iqn": Preset(
+        about="increments between IQN's sampled fractions (the paper's Fig. 1b)",
+        head=IncrementalIqn(online_fractions=32, target_fractions=32, action_fractions=32),
+    ),
+    "implicit-sorted": Preset(
+        about="sorted samples of a noise-driven generator",
+        head=ImplicitSorted(online_fractions=32, target_fractions=32, action_fractions=32),
+    ),
+    "fqf": Preset(about="FQF: fractions proposed for each state", head=Fqf(), n_step=1, double_q=False),
+    "fqf-dpe": Preset(about="FQF, three steps and double Q, explored by DPE", head=Fqf(), explorer=Dpe()),
+    "qr-dqn": Preset(about="QR-DQN: 200 fixed quantiles", head=Qr(), n_step=1, double_q=False),
+    "qr-dqn-dpe": Preset(about="QR-DQN, three steps and double Q, explored by DPE", head=Qr(), explorer=Dpe()),
+    "qr-dqn-dltv": Preset(about="QR-DQN explored by DLTV", head=Qr(), explorer=Dltv(), n_step=1, double_q=False),
+    "nc-qr-dqn": Preset(about="QR-DQN whose quantiles cannot cross", head=NcQr(), n_step=1, double_q=False),
+    "c51": Preset(about="C51: probabilities of 51 returns", head=C51(), n_step=1, double_q=False, atari=C51_ADAM),
+    "c51-dpe": Preset(
+        about="C51, three steps and double Q, explored by DPE", head=C51(), explorer=Dpe(), atari=C51_ADAM
+    ),
+    "rainbow": Preset(
+        about="Rainbow: C51, dueling, noisy, double, prioritised, three steps",
+        head=C51(),
+        replay=Prioritized(alpha=0.5),
+        noisy=True,
+        dueling=True,
+        settings={"epsilon": {"end": 0.0, "decay_steps": 0}},
+        atari=DQN_ADAM,
+    ),
+    "dqn": Preset(about="DQN: the mean return alone", head=Dqn(), n_step=1, double_q=False, atari=DQN_ADAM),
+    "double-dqn": Preset(about="DQN with double Q", head=Dqn(), n_step=1, atari=DQN_ADAM),
+    "prioritized": Preset(
+        about="double DQN with prioritised replay", head=Dqn(), replay=Prioritized(), n_step=1, atari=DQN_ADAM
+    ),
 }
 
 
@@ -50,6 +117,9 @@ class Profile:
 
     about: str
     settings: Mapping[str, Any]
+    """Of a part they name no kind: they go with every kind that has them."""
+    heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of one kind of head, where it is used."""
     explorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of one kind of explorer, where it is used."""
 
@@ -96,6 +166,12 @@ PROFILES: Mapping[str, Profile] = {
             "optimiser": {"learning_rate": 1e-3, "epsilon": 0.01 / 32},
             "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 200},
             "evaluation": {"episodes": 20, "num_envs": 10},
+        },
+        # Returns are not those of clipped rewards here. Fewer quantiles are enough, and cost a sixteenth.
+        heads={
+            "c51": {"atoms": 101, "low": -100.0, "high": 100.0},
+            "qr": {"quantiles": 50},
+            "nc-qr": {"quantiles": 50},
         },
         # Rewards are not clipped here, and returns of about a hundred make bonuses of about five: at the paper's weight
         # of 1 they drown the differences between actions.
@@ -173,13 +249,25 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         torso=TORSOS[default_torso(spec)](),
         head=row.head,
         explorer=row.explorer,
+        replay=row.replay,
         n_step=row.n_step,
         double_q=row.double_q,
+        noisy=row.noisy,
+        dueling=row.dueling,
     )
-    given = settings.get("explorer")
-    explorer = given.get("kind") if isinstance(given, Mapping) else None
-    of_explorer = kind.explorers.get(str(explorer or kind_of(row.explorer, KINDS)), {})
-    return override(config, _over(_over(kind.settings, {"explorer": of_explorer}), settings), KINDS)
+    of_parts = {
+        "head": kind.heads.get(_kind_given(settings, "head") or kind_of(row.head, KINDS), {}),
+        "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
+    }
+    layers = (of_parts, row.settings, row.atari if profile == "atari" else {}, settings)
+    return override(config, reduce(_over, layers, kind.settings), KINDS)
+
+
+def _kind_given(settings: Mapping[str, Any], part: str) -> str | None:
+    """Name of a part's kind, where the settings choose one."""
+    given = settings.get(part)
+    kind = given.get("kind") if isinstance(given, Mapping) else None
+    return None if kind is None else str(kind)
 
 
 def _check_names(preset: str, profile: str | None) -> None:

@@ -16,9 +16,9 @@ from monotau.evaluate import Evaluation, evaluate, fine_crossing
 from monotau.learner import Learner
 from monotau.log import Log
 from monotau.networks.factory import NetworkFactory
+from monotau.networks.layers import Layers
 from monotau.presets import Resolved
 from monotau.progress import Display
-from monotau.replay import Ring
 from monotau.rollout import Policy, Rollout
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 
@@ -51,14 +51,14 @@ class Brain:
             actions,
             config.torso,
             config.head,
-            config.precision,
+            Layers(config.precision, config.noisy, config.dueling),
             config.optimiser,
             config.seed,
             pick_device(config.device),
         )
         self.device = factory.device
         self.learner = Learner(factory, double_q=config.double_q)
-        self.explorer = config.explorer.build(factory, self.learner.target)
+        self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
         self.curious = Policy(self.learner.online, actions, self.explorer)
         self.greedy = Policy(self.learner.online, actions)
 
@@ -69,14 +69,14 @@ class Training:
     def __init__(self, resolved: Resolved, brain: Brain, log: Log, display: Display) -> None:
         self.config, self.envs, self.brain, self.log, self.display = resolved.config, resolved.envs, brain, log, display
         config, spec = self.config, self.envs.observation_spec
-        self.replay = Ring(
-            config.replay,
+        self.replay = config.replay.build(
             lanes=config.env.num_envs,
             frame_shape=spec.shape,
             frame_dtype=spec.dtype,
             stack=config.env.frame_stack,
             n_step=config.n_step,
             gamma=config.gamma,
+            horizon_steps=config.steps,
         )
         self.step, self.iteration, self.updates = 0, 0, 0
 
@@ -113,6 +113,8 @@ class Training:
                         batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
                         update = learner.update(batch, learning, with_current=explorer.wants_target)
                         explorer.learn(batch, update.current, learning)
+                        if self.replay.wants_losses:
+                            self.replay.update(batch.index, update.losses.cpu().numpy())
                         window.losses.append(update.losses.mean())
                         self.updates += 1
                     if passed(before, self.step, config.update.sync_every_steps):
