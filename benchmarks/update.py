@@ -20,9 +20,9 @@ from monotau.networks.factory import NetworkFactory, OptimiserConfig
 from monotau.networks.heads import HeadConfig
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.networks.layers import Precision
+from monotau.networks.layers import Layers, Precision
 from monotau.networks.torsos import Nature
-from monotau.replay import ReplayConfig, Ring, Steps
+from monotau.replay import Ring, Steps, Uniform
 
 FRAME = ObservationSpec(kind="image", shape=(84, 84), dtype="uint8", channels_last=False, scale=1 / 255, size=7056)
 ACTIONS, BATCH = 18, 32
@@ -31,7 +31,7 @@ ACTIONS, BATCH = 18, 32
 def filled_ring(steps: int) -> Ring:
     """Return a ring with so many steps of noise in it."""
     ring = Ring(
-        ReplayConfig(capacity_steps=steps + 100),
+        Uniform(capacity_steps=steps + 100),
         lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99,
     )  # fmt: skip
     rng = np.random.default_rng(0)
@@ -46,10 +46,10 @@ def filled_ring(steps: int) -> Ring:
 def updater(head: HeadConfig, explorer: ExplorerConfig, precision: Precision, ring: Ring) -> Callable[[], None]:
     """Return a function that makes one update of the method on a fixed batch."""
     factory = NetworkFactory(
-        FRAME, 4, ACTIONS, Nature(), head, precision, OptimiserConfig(), seed=0, device=torch.device("cpu")
+        FRAME, 4, ACTIONS, Nature(), head, Layers(precision), OptimiserConfig(), seed=0, device=torch.device("cpu")
     )
     learner = Learner(factory, double_q=True)
-    explorer_ = explorer.build(factory, learner.target)
+    explorer_ = explorer.build(factory, learner.online, learner.target)
     batch = ring.sample(BATCH, np.random.default_rng(1))
     generator = torch.Generator().manual_seed(2)
 
