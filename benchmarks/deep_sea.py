@@ -1,8 +1,8 @@
 """Counts the episodes that each explorer needs to solve DeepSea, over sizes and seeds.
 
-Solved means that a greedy rollout, without bonus, noise or random actions, collects the treasure five times in a row; it
-is tried every ten episodes, and the first of the five counts. One network, replay and schedule for all; only the explorer differs. An explorer that solved no seed of a size
-is not run on larger ones.
+Solved means that a greedy rollout, without bonus, noise or random actions, collects the treasure five times in a row. It
+is tried every ten episodes, and the first of the five counts. One network, replay and schedule for all; only the explorer
+differs. An explorer that solved no seed of a size is not run on larger ones.
 """
 
 import time

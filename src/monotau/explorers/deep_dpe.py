@@ -28,7 +28,7 @@ class DeepDpe(ExplorerConfig):
     """
 
     c: float = 3.0
-    """Weight of the bonus; a state never seen keeps about a third of the novelty it had, so 3 makes it worth about 1."""
+    """Weight of the bonus; what was never seen keeps about a third of its first novelty, so 3 makes it worth about 1."""
     views: int = 8
     """Random return distributions for each action; i is their mean distance, so that none is near by chance alone."""
     gain: float = 2.5
