@@ -2,7 +2,7 @@
 
 One small network, budget and schedule for all; 32 knots, quantiles or fractions for each head, and a Huber loss narrow
 enough (kappa 0.05) that its minimum is the true quantile function. `w1` compares fraction by fraction, as a quantile
-function is read, at the estimates that the agent acts on; `w1_sorted` puts them in order first, which forgives crossing.
+function is read, at the estimates the agent acts on; `w1_sorted` puts them in order first, which forgives crossing.
 Presets that differ in the explorer alone learn the same distributions and are left out, but for the paper's method.
 """
 

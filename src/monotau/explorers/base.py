@@ -61,3 +61,11 @@ class ExplorerConfig(ABC):
     @abstractmethod
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> Explorer:
         """Make the explorer beside a learner's networks."""
+
+
+def drained(**values: list[Tensor]) -> dict[str, float]:
+    """Return the mean of each list that is not empty, and empty them."""
+    means = {name: torch.stack(line).mean().item() for name, line in values.items() if line}
+    for line in values.values():
+        line.clear()
+    return means

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError, check_least, check_positive
-from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, Network, Role
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.heads.dqn import Dqn, DqnHead
@@ -28,7 +28,7 @@ class DeepDpe(ExplorerConfig):
     """
 
     c: float = 3.0
-    """Weight of the bonus; what was never seen keeps about a third of its first novelty, so 3 makes it worth about 1."""
+    """Weight of the bonus; what was never seen keeps about a third of its novelty, so 3 makes it worth about 1."""
     views: int = 8
     """Random return distributions for each action; i is their mean distance, so that none is near by chance alone."""
     gain: float = 2.5
@@ -163,10 +163,7 @@ class DeepDpeExplorer(Explorer):
 
     def metrics(self) -> dict[str, float]:
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
-        lines = {"bonus_mean": self.seen, "predictor_loss": self.losses}
-        means = {name: torch.stack(values).mean().item() for name, values in lines.items() if values}
-        self.seen, self.losses = [], []
-        return means
+        return drained(bonus_mean=self.seen, predictor_loss=self.losses)
 
     def state(self) -> dict[str, Tensor]:
         """Weights of all four networks and the unit of distance."""

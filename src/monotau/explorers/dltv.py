@@ -10,7 +10,7 @@ from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError
-from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import HeadConfig, Network, Role
 from monotau.networks.factory import NetworkFactory
 
@@ -74,9 +74,7 @@ class DltvExplorer(Explorer):
 
     def metrics(self) -> dict[str, float]:
         """Mean of the weighted bonus since the last call."""
-        means = {"bonus_mean": torch.stack(self.seen).mean().item()} if self.seen else {}
-        self.seen = []
-        return means
+        return drained(bonus_mean=self.seen)
 
     def state(self) -> dict[str, Tensor]:
         """Return the number of decisions."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError
-from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, Network, Role
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.replay import Batch
@@ -122,10 +122,7 @@ class DpeExplorer(Explorer):
 
     def metrics(self) -> dict[str, float]:
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
-        lines = {"bonus_mean": self.seen, "predictor_loss": self.losses}
-        means = {name: torch.stack(values).mean().item() for name, values in lines.items() if values}
-        self.seen, self.losses = [], []
-        return means
+        return drained(bonus_mean=self.seen, predictor_loss=self.losses)
 
     def state(self) -> dict[str, Tensor]:
         """Weights of the predictor (and of a frozen target) and the moments."""

@@ -17,19 +17,11 @@ from monotau.networks.layers import Layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ndqfn(HeadConfig):
-    """NDQFN: one pass over the support gives a quantile function that cannot cross."""
+class CurveConfig(HeadConfig):
+    """Settings that heads with increments between knots have in common."""
 
-    knots: int = 32
-    """Number of support points, N + 1 in the paper: 0.001, 1/N, ..., (N-1)/N, 0.999."""
-    support: tuple[float, ...] = ()
-    """Support points of your own, strictly increasing inside (0, 1); empty places `knots` of them as the paper does."""
     increment: Increment = "relu"
     """What makes increments non-negative: relu (the paper), softplus, or ELU + 1; the last two cannot die."""
-    input_form: InputForm = "concat"
-    """Input of g: [psi*phi_i, phi_i - phi_(i-1)] (the paper) or psi*phi_i*phi_(i-1) (the alternative it mentions)."""
-    increment_scale: Literal["1", "1/N"] = "1"
-    """Factor on the increments; 1/N is the paper's formula read literally."""
     hidden: int = 512
     """Hidden units of f and of g."""
     cosines: int = 64
@@ -42,6 +34,30 @@ class Ndqfn(HeadConfig):
     """Where the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
+        check_least("head.", self, hidden=1, cosines=1, online_fractions=1, target_fractions=1)
+        check_positive("head.", self, "kappa")
+
+    def draw(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
+        """Draw the fractions of the loss; more of them cost next to nothing here. The curve itself needs none."""
+        counts = {Role.LEARN: self.online_fractions, Role.TARGET: self.target_fractions, Role.ACT: 0}
+        return draw_fractions(counts[role], batch, generator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ndqfn(CurveConfig):
+    """NDQFN: one pass over the support gives a quantile function that cannot cross."""
+
+    knots: int = 32
+    """Number of support points, N + 1 in the paper: 0.001, 1/N, ..., (N-1)/N, 0.999."""
+    support: tuple[float, ...] = ()
+    """Support points of your own, strictly increasing inside (0, 1); empty places `knots` of them as the paper does."""
+    input_form: InputForm = "concat"
+    """Input of g: [psi*phi_i, phi_i - phi_(i-1)] (the paper) or psi*phi_i*phi_(i-1) (the alternative it mentions)."""
+    increment_scale: Literal["1", "1/N"] = "1"
+    """Factor on the increments; 1/N is the paper's formula read literally."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.support:
             stored = torch.tensor(self.support, dtype=torch.float32).tolist()  # in which near points may become one
             inside = all(0 < p < 1 for p in stored)
@@ -56,8 +72,6 @@ class Ndqfn(HeadConfig):
                 f"head.knots is {self.knots}, but must be between 2 and 1000: the ends of the support are 0.001 and "
                 "0.999, and the points between them must increase."
             )
-        check_least("head.", self, hidden=1, cosines=1, online_fractions=1, target_fractions=1)
-        check_positive("head.", self, "kappa")
 
     def build(self, features: int, actions: int, layers: Layers) -> "NdqfnHead":
         """Make the head."""
@@ -87,9 +101,8 @@ class NdqfnHead(Head):
         )
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
-        """Draw the fractions of the loss; more of them cost next to nothing here. The curve itself needs none."""
-        counts = {Role.LEARN: self.config.online_fractions, Role.TARGET: self.config.target_fractions, Role.ACT: 0}
-        return draw_fractions(counts[role], batch, generator)
+        """Draw the fractions of the loss; the curve itself needs none."""
+        return self.config.draw(role, batch, generator)
 
     def constants(self) -> Constants:
         """Return the factors of psi and the addends of g's hidden layer for each increment: `[N, D]` and `[N, H]`."""

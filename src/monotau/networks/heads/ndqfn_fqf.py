@@ -8,10 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from monotau.distributions import Distribution, PiecewiseLinear
-from monotau.errors import check_least, check_positive
-from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role, draw_fractions
-from monotau.networks.heads.implicit import Baseline, Increment, Increments, cumulate
-from monotau.networks.heads.ndqfn import curve_loss, dead_increments
+from monotau.errors import check_least
+from monotau.networks.heads.base import Constants, Estimate, Head, Role
+from monotau.networks.heads.implicit import Baseline, Increments, cumulate
+from monotau.networks.heads.ndqfn import CurveConfig, curve_loss, dead_increments
 from monotau.networks.heads.proposals import ProposalConfig, Proposals, fraction_entropy
 from monotau.networks.layers import Layers
 
@@ -20,28 +20,16 @@ ENDS = (0.001, 0.999)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NdqfnFqf(ProposalConfig, HeadConfig):
+class NdqfnFqf(ProposalConfig, CurveConfig):
     """NDQFN whose knots are proposed for each state, as FQF's fractions are; it cannot cross."""
 
     knots: int = 32
     """Number of knots; the first and the last stay at 0.001 and 0.999."""
-    increment: Increment = "relu"
-    """What makes increments non-negative: relu, softplus, or ELU + 1."""
-    hidden: int = 512
-    """Hidden units of f and of g."""
-    cosines: int = 64
-    """Cosines in the embedding of a fraction."""
-    online_fractions: int = 32
-    """Fractions drawn for the prediction in the loss."""
-    target_fractions: int = 32
-    """Fractions drawn for the target in the loss."""
-    kappa: float = 1.0
-    """Where the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least("head.", self, knots=3, hidden=1, cosines=1, online_fractions=1, target_fractions=1)
-        check_positive("head.", self, "kappa")
+        ProposalConfig.__post_init__(self)
+        CurveConfig.__post_init__(self)
+        check_least("head.", self, knots=3)
 
     def build(self, features: int, actions: int, layers: Layers) -> "NdqfnFqfHead":
         """Make the head."""
@@ -68,8 +56,7 @@ class NdqfnFqfHead(Head):
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
         """Draw the fractions of the loss; the curve itself needs none."""
-        counts = {Role.LEARN: self.config.online_fractions, Role.TARGET: self.config.target_fractions, Role.ACT: 0}
-        return draw_fractions(counts[role], batch, generator)
+        return self.config.draw(role, batch, generator)
 
     def forward(
         self,
