@@ -1,0 +1,58 @@
+"""The tables that benchmarks write: a cell is never run twice, and what is compared with is right."""
+
+import pytest
+import torch
+from benchmarks.cells import number, read_rows, run_cells
+from benchmarks.deep_sea import Search, greedy_return
+from benchmarks.probes import TAUS, quantiles
+
+from monotau.envs.deep_sea import DeepSea
+
+
+def square(cell):
+    return {"square": number(cell["x"] ** 2)}
+
+
+def test_only_missing_cells_are_run_and_each_is_a_row(tmp_path):
+    path = tmp_path / "deep" / "table.csv"
+    run_cells(square, [{"name": "a", "x": 2}], path, jobs=1)
+    path.write_text(path.read_text().replace("4", "four"))  # a mark that a second run would wipe out
+    run_cells(square, [{"name": "a", "x": 2}, {"name": "a", "x": 3}], path, jobs=1)
+    assert read_rows(path) == [
+        {"name": "a", "x": "2", "square": "four"},
+        {"name": "a", "x": "3", "square": "9"},
+    ]
+    assert read_rows(tmp_path / "none.csv") == []
+    assert number(None) == ""
+
+
+def test_the_true_quantiles_of_outcomes():
+    values = quantiles([(0.25, 3.0), (0.75, -1.0)])
+    assert values.tolist() == [-1.0] * 750 + [3.0] * 250
+    assert len(TAUS) == 1000
+    assert float(values.mean()) == pytest.approx(0.25 * 3 - 0.75)
+
+
+class Walker:
+    """Acts as it is told: right in every cell, or wrong in the last."""
+
+    def __init__(self, world, wrong=False):
+        self.world, self.wrong = world, wrong
+
+    def predict(self, observation):
+        row, column = (int(i) for i in torch.tensor(observation).nonzero()[0])
+        right = int(self.world.right_actions[row, column])
+        return (1 - right if self.wrong and row == self.world.size - 1 else right), None
+
+
+def test_the_treasure_of_deep_sea_is_seen_by_rollout_and_search():
+    world = DeepSea(5, mapping_seed=3)
+    assert greedy_return(Walker(world), world) == pytest.approx(0.99)
+    assert greedy_return(Walker(world, wrong=True), world) < 0
+    search = Search(world)
+    for walker in (Walker(world, wrong=True), Walker(world), Walker(world)):
+        observation, _ = search.reset()
+        over = False
+        while not over:
+            observation, _, over, _, _ = search.step(walker.predict(observation)[0])
+    assert (search.episodes, search.found) == (3, 2)
