@@ -540,7 +540,11 @@ def test_weights_that_are_missing_damaged_or_of_another_agent_are_refused(agent,
 
 def test_a_directory_without_an_agent_is_refused(tmp_path):
     for directory in (tmp_path, tmp_path / "missing", "a" * 300):
-        with pytest.raises(ConfigError, match=r"agent\.json cannot be read"):
+        with pytest.raises(ConfigError, match=r"there is no agent in .*: name a run directory or one that Agent\.save"):
+            Agent.load(directory)
+    (tmp_path / "config.json").write_text("{}")
+    for directory in (tmp_path, tmp_path / "agent"):
+        with pytest.raises(ConfigError, match=r"there is no agent in .*: the run there has not finished"):
             Agent.load(directory)
 
 

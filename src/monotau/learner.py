@@ -115,6 +115,10 @@ class Learner:
         self.target.load_state_dict(self.online.state_dict())
         self.target.changed()
 
+    def finite(self) -> bool:
+        """Whether every weight of the online network is still a number."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.online.parameters())
+
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
         """Numbers worth logging about the online network's distributions in the states of a batch."""
         view = self.online.look(batch.observations, self.online.fractions(Role.LEARN, len(batch.actions), generator))

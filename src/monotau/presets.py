@@ -86,11 +86,13 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "fqf": Preset(about="FQF: fractions proposed for each state", head=Fqf(), n_step=1, double_q=False),
     "fqf-dpe": Preset(about="FQF, three steps and double Q, explored by DPE", head=Fqf(), explorer=Dpe()),
-    "qr-dqn": Preset(about="QR-DQN: 200 fixed quantiles", head=Qr(), n_step=1, double_q=False),
+    "qr-dqn": Preset(about="QR-DQN: fixed quantiles, 200 on Atari", head=Qr(), n_step=1, double_q=False),
     "qr-dqn-dpe": Preset(about="QR-DQN, three steps and double Q, explored by DPE", head=Qr(), explorer=Dpe()),
     "qr-dqn-dltv": Preset(about="QR-DQN explored by DLTV", head=Qr(), explorer=Dltv(), n_step=1, double_q=False),
     "nc-qr-dqn": Preset(about="QR-DQN whose quantiles cannot cross", head=NcQr(), n_step=1, double_q=False),
-    "c51": Preset(about="C51: probabilities of 51 returns", head=C51(), n_step=1, double_q=False, atari=C51_ADAM),
+    "c51": Preset(
+        about="C51: probabilities of fixed returns, 51 on Atari", head=C51(), n_step=1, double_q=False, atari=C51_ADAM
+    ),
     "c51-dpe": Preset(
         about="C51, three steps and double Q, explored by DPE", head=C51(), explorer=Dpe(), atari=C51_ADAM
     ),

@@ -1,5 +1,6 @@
 """An agent's directory: its settings and what it was made for in agent.json, its numbers in weights.safetensors."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -61,6 +62,10 @@ def write_agent(directory: Path, config: Config, made_for: MadeFor, tensors: Map
 def read_about(directory: Path) -> tuple[Config, MadeFor]:
     """Read the settings and what the agent was made for; what `write_agent` could not have written is refused."""
     path = directory / "agent.json"
+    if not os.path.exists(path):
+        unfinished = any(os.path.exists(place / "config.json") for place in (directory, directory.parent))
+        there = "the run there has not finished" if unfinished else "name a run directory or one that Agent.save wrote"
+        raise ConfigError(f"there is no agent in {directory}: {there}.")
     about = read_json(path)
     names = {"format", "config", *(field.name for field in fields(MadeFor))}
     try:

@@ -123,6 +123,8 @@ class Training:
                     self._log(window, epsilon)
                     window = _Window(self.step, self.updates)
             self.replay.cut(rollout.observations[:, -1])
+            if window.losses:  # what happened since the last line is not to go by unseen
+                self._check_numbers(torch.stack(window.losses).mean().item())
         finally:
             rollout.close()
         self.iteration += 1
@@ -165,6 +167,17 @@ class Training:
         self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
         return evaluation
 
+    def _check_numbers(self, loss: float) -> None:
+        """Stop when the loss, or any weight, is no longer a finite number: nothing can be learned from there."""
+        if math.isfinite(loss) and self.brain.learner.finite():
+            return
+        found = f"the loss is {loss}" if not math.isfinite(loss) else "weights are no longer finite numbers"
+        rate = self.config.optimiser.learning_rate
+        raise Divergence(
+            f"{self.config.preset} on {self.envs.name}, step {self.step}: {found}; a lower optimiser.learning_rate "
+            f"(now {rate}) or smaller rewards may help."
+        )
+
     def _log(self, window: "_Window", epsilon: float) -> None:
         """Write a line of kind train, and show it."""
         seconds = time.perf_counter() - window.start
@@ -186,12 +199,7 @@ class Training:
             rows = self.replay.sample(self.config.update.batch_size, numpy_stream(seed, "diagnosis", self.step))
             fractions = torch_stream(seed, "diagnosis", self.step)
             numbers |= self.brain.learner.diagnose(rows.to(self.brain.device), fractions)
-            if not math.isfinite(numbers["loss"] or 0.0):
-                rate = self.config.optimiser.learning_rate
-                raise Divergence(
-                    f"{self.config.preset} on {self.envs.name}, step {self.step}: the loss is {numbers['loss']}; "
-                    f"a lower optimiser.learning_rate (now {rate}) or smaller rewards may help."
-                )
+            self._check_numbers(numbers["loss"] or 0.0)
         numbers["updates_per_second"] = (self.updates - window.updates) / seconds
         numbers["steps_per_second"] = (self.step - window.step) / seconds
         self.log.write("train", self.step, numbers)

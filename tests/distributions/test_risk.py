@@ -58,7 +58,7 @@ def distorted(risk: Risk, points: int = 200_001) -> Tensor:
 def test_a_measure_is_the_mean_of_quantiles_at_distorted_fractions(layout: str, risk: Risk) -> None:
     """Where a curve jumps, one of the 200,001 points may see the other side of it; along lines they are far closer."""
     distribution = make(layout, seed=31)
-    expected = distribution.quantile(distorted(risk)).mean(dim=-1)
+    expected = distribution.ordered().quantile(distorted(risk)).mean(dim=-1)
     tolerance = 1e-8 if layout.startswith("lines") else 2e-5
     torch.testing.assert_close(risk.of(distribution), expected, rtol=0, atol=tolerance)
 
@@ -119,11 +119,21 @@ def test_measures_on_paper(risk: Risk, distribution: Distribution, expected: flo
     assert risk.of(distribution).tolist() == [pytest.approx(expected, abs=tolerance)]
 
 
-def test_a_curve_that_falls_is_taken_as_it_is() -> None:
-    falling = Diracs(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, -1.0]]), torch.tensor([0.5, 0.5]))
-    assert Risk("cvar", alpha=0.25).of(falling).tolist() == [1.0]
-    assert Risk("upper-cvar", alpha=0.25).of(falling).tolist() == [-1.0]
-    assert Risk("power", eta=1.0).of(falling).tolist() == [-0.5]
+def test_estimates_that_cross_are_put_in_order_with_their_weights() -> None:
+    """Outcomes 3, -1 and 1 with weights 0.2, 0.5 and 0.3 are a distribution, whatever fractions they stand at."""
+    crossing = Diracs(torch.tensor([0.1, 0.5, 0.9]), torch.tensor([[3.0, -1.0, 1.0]]), torch.tensor([0.2, 0.5, 0.3]))
+    ordered = crossing.ordered()
+    assert ordered.values.tolist() == [[-1.0, 1.0, 3.0]]
+    torch.testing.assert_close(ordered.weights, torch.tensor([[0.5, 0.3, 0.2]]))
+    torch.testing.assert_close(ordered.taus, torch.tensor([[0.25, 0.65, 0.9]]))
+    torch.testing.assert_close(ordered.mean(), crossing.mean())
+    assert Risk("cvar", alpha=0.25).of(crossing).tolist() == [-1.0]
+    assert crossing.cvar(0.625).item() == pytest.approx((-0.5 + 0.125) / 0.625)
+    assert Risk("upper-cvar", alpha=0.2).of(crossing).item() == pytest.approx(3.0)
+    assert Risk("power", eta=1.0).of(crossing).item() == pytest.approx(-0.25 + (0.64 - 0.25) + 3 * (1 - 0.64))
+
+
+def test_a_line_that_falls_is_taken_as_it_is() -> None:
     assert Risk("power", eta=1.0).of(PiecewiseLinear(SLOPE.knots, -SLOPE.values)).item() == pytest.approx(-35 / 48)
 
 

@@ -11,6 +11,7 @@ from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.learner import Learner
 from monotau.networks import Role
+from monotau.networks.heads.qr import Qr
 from monotau.networks.torsos import Mlp
 from tests.worlds import SMALL_HEADS, random_batch, small_factory
 
@@ -79,8 +80,12 @@ def test_a_weight_that_is_none_is_refused(c):
 
 
 def test_a_head_without_spread_is_refused_and_every_other_is_not():
-    with pytest.raises(ConfigError, match="explorer 'dltv' explores by the spread of returns, but a head of kind Dqn"):
+    with pytest.raises(
+        ConfigError, match=r"explorer 'dltv' explores by the spread of returns, but this head .dqn. learns"
+    ):
         Config(preset="dqn", profile="classic", torso=Mlp(), head=SMALL_HEADS["dqn"], explorer=Dltv())
+    with pytest.raises(ConfigError, match=r"this head .qr. learns a single value"):
+        Dltv().check(Qr(quantiles=1))
     for name, head in SMALL_HEADS.items():
         if name != "dqn":
             Dltv().check(head)

@@ -2,8 +2,8 @@
 
 Each kind of distribution has a quantile function that is linear on finitely many segments of (0, 1): straight lines for
 NDQFN, steps for Diracs, atoms and points. So a distribution only has to name its segments; mean, quantiles, Wasserstein
-distance, CVaR and DLTV's variance are exact integrals over them, for any pair of kinds. No curve is ever sorted by
-value: a curve that decreases somewhere (IQN's may) is taken as it is.
+distance, CVaR and DLTV's variance are exact integrals over them, for any pair of kinds. A curve that decreases (IQN's
+may) is taken as it is, but for measures of risk: the worst returns are the lowest, whatever their fractions.
 """
 
 from abc import ABC, abstractmethod
@@ -94,6 +94,10 @@ class Distribution(ABC):
     def map(self, function: Callable[[Tensor], Tensor]) -> "Distribution":
         """Apply a function that keeps the last axis to every tensor that is batched."""
 
+    def ordered(self) -> "Distribution":
+        """Return the same distribution with its outcomes in order; only quantile estimates that cross are out of it."""
+        return self
+
     def take(self, actions: Int[Tensor, " B"]) -> "Distribution":
         """Keep the distribution of one action for each batch row: `[B, A] -> [B]`."""
         rows = torch.arange(len(actions), device=actions.device)
@@ -135,7 +139,7 @@ class Distribution(ABC):
         """Conditional value at risk: the mean of the worst share `alpha` of the returns; `alpha = 1` is the mean."""
         if not 0 < alpha <= 1:
             raise ValueError(f"alpha is {alpha}, but must be in (0, 1]: it is the share of worst returns to average.")
-        segments = self.segments()
+        segments = self.ordered().segments()
         cut = segments.over(segments.edges.clamp_max(alpha))
         return (cut.widths * (cut.left + cut.right) / 2).sum(dim=-1) / alpha
 

@@ -49,6 +49,12 @@ class Diracs(Distribution):
             return ((self.values - other.values).abs() * self.weights).sum(dim=-1)
         return super().w1(other)
 
+    def ordered(self) -> "Diracs":
+        """Return the Diracs in the order of their values."""
+        order = self.values.argsort(dim=-1)
+        weights = self.weights.expand(self.values.shape).gather(-1, order)
+        return Diracs(weights.cumsum(dim=-1) - weights / 2, self.values.gather(-1, order), weights)
+
     def curve(self) -> Float[Tensor, "*batch N"]:
         """Values in the order of the fractions."""
         return self.values.gather(-1, self.taus.argsort(dim=-1).expand(self.values.shape))

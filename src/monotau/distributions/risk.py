@@ -2,8 +2,8 @@
 
 A measure is the integral of F^-1(beta(tau)) over (0, 1) for a beta that rises from 0 to 1, as in IQN (Section 3.1).
 With w the inverse of beta it is the integral of F^-1 dw: w(u) is the weight that the first share u of the quantile
-function has in it. So each end of each linear piece has a weight, and these sum to one. A curve that falls somewhere is
-taken as it is.
+function has in it. So each end of each linear piece has a weight, and these sum to one. Quantile estimates that cross
+are put in order first: as outcomes with their weights they are a distribution all the same.
 """
 
 import math
@@ -79,7 +79,7 @@ class Risk:
         if self.kind == "cvar":
             return distribution.cvar(self._parameter)
         weight, average = _DISTORTIONS[self.kind]
-        segments = distribution.segments()
+        segments = distribution.ordered().segments()
         # In float64: weights are small differences, divided by widths that may be small too.
         edges = segments.edges.double()
         reached = weight(edges, self._parameter)

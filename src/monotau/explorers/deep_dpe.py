@@ -25,6 +25,7 @@ class DeepDpe(ExplorerConfig):
 
     i is the distance between the return distributions of a random network that stays and of a predictor that learns it,
     about 1 where nothing was learned. U is learned on replayed transitions, U(x,a) <- discount * max_a' (i + U)(x',a').
+    Goes with n_step 1, since the novelty of states in between is lost to it, and with next to no random actions.
     """
 
     c: float = 3.0
@@ -54,7 +55,8 @@ class Scale(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("factor", torch.ones(()))
+        # Several networks share it, so it is part of the state of none.
+        self.register_buffer("factor", torch.ones(()), persistent=False)
         self.factor: Tensor
 
     def forward(self, inputs: Float[Tensor, "B ..."]) -> Float[Tensor, "B ..."]:
@@ -166,14 +168,15 @@ class DeepDpeExplorer(Explorer):
         return drained(bonus_mean=self.seen, predictor_loss=self.losses)
 
     def state(self) -> dict[str, Tensor]:
-        """Weights of all four networks and the unit of distance."""
-        tensors = {"unit": self.unit}
+        """Weights of all four networks, the scale of inputs and the unit of distance."""
+        tensors = {"unit": self.unit, "input_scale": self.input_scale.factor}
         for name, network in self.networks.items():
             tensors |= prefixed(name, network.state_dict())
         return tensors
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over the weights and the unit."""
+        """Take over the weights, the scale and the unit."""
+        self.input_scale.factor.copy_(tensors["input_scale"])
         for name, network in self.networks.items():
             network.load_state_dict(unprefixed(name, tensors))
             network.changed()

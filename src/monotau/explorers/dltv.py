@@ -30,8 +30,8 @@ class Dltv(ExplorerConfig):
         """Refuse a head whose distributions are points."""
         if not head.has_spread:
             raise ConfigError(
-                f"explorer 'dltv' explores by the spread of returns, but a head of kind {type(head).__name__} learns "
-                "only their mean: there is nothing to explore by; use a distributional head, or explorer 'dpe'."
+                f"explorer 'dltv' explores by the spread of returns, but this head ({type(head).__name__.lower()}) "
+                "learns a single value: there is nothing to explore by; use a distributional head, or explorer 'dpe'."
             )
 
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> "DltvExplorer":

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -98,8 +98,10 @@ class Head(nn.Module, ABC):
 class HeadConfig(ABC):
     """Settings of a head, which they build."""
 
-    has_spread: ClassVar[bool] = True
-    """Whether its distributions are more than a point."""
+    @property
+    def has_spread(self) -> bool:
+        """Whether its distributions are more than a point."""
+        return True
 
     @abstractmethod
     def build(self, features: int, actions: int, layers: Layers) -> Head:

@@ -1,7 +1,6 @@
 """A value for each action: DQN."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -18,8 +17,6 @@ from monotau.networks.layers import ActionLayer, Layers, large_products
 class Dqn(HeadConfig):
     """DQN: the mean return alone, fitted by the Huber loss."""
 
-    has_spread: ClassVar[bool] = False
-
     hidden: int = 512
     """Hidden units."""
     kappa: float = 1.0
@@ -28,6 +25,11 @@ class Dqn(HeadConfig):
     def __post_init__(self) -> None:
         check_least("head.", self, hidden=1)
         check_positive("head.", self, "kappa")
+
+    @property
+    def has_spread(self) -> bool:
+        """All mass is on one value."""
+        return False
 
     def build(self, features: int, actions: int, layers: Layers) -> "DqnHead":
         """Make the head."""

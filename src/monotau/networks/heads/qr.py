@@ -29,6 +29,11 @@ class Qr(HeadConfig):
         check_least("head.", self, quantiles=1, hidden=1)
         check_positive("head.", self, "kappa")
 
+    @property
+    def has_spread(self) -> bool:
+        """One quantile is a point."""
+        return self.quantiles > 1
+
     def build(self, features: int, actions: int, layers: Layers) -> Head:
         """Make the head."""
         return QrHead(self, features, actions, layers, crossing=True)
