@@ -100,17 +100,17 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, choices=SIZES, help="sizes to run")
     given = parser.parse_args()
     for size in given.sizes:
-        hopeful = [name for name in given.only or EXPLORERS if size == SIZES[0] or any_solved(given.out, name, size)]
+        hopeful = [name for name in given.only or EXPLORERS if hope(read_rows(given.out), name, size)]
         cells = [{"explorer": name, "size": size, "seed": seed} for name in hopeful for seed in SEEDS]
         run_cells(solve, cells, given.out, given.jobs)
     summarise(given.out)
 
 
-def any_solved(path: Any, explorer: str, size: int) -> bool:
-    """Whether the size before this one was solved for any seed."""
-    before = str(SIZES[SIZES.index(size) - 1])
-    rows = [row for row in read_rows(path) if (row["explorer"], row["size"]) == (explorer, before)]
-    return any(row["episodes_to_solve"] for row in rows)
+def hope(rows: list[dict[str, str]], explorer: str, size: int) -> bool:
+    """Whether an explorer solved any seed of the largest size before this one that it was run on."""
+    mine = [row for row in rows if row["explorer"] == explorer and int(row["size"]) < size]
+    largest = max((int(row["size"]) for row in mine), default=None)
+    return largest is None or any(row["episodes_to_solve"] for row in mine if int(row["size"]) == largest)
 
 
 def summarise(path: Any) -> None:

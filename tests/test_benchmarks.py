@@ -3,7 +3,7 @@
 import pytest
 import torch
 from benchmarks.cells import number, read_rows, run_cells
-from benchmarks.deep_sea import Search, greedy_return
+from benchmarks.deep_sea import Search, greedy_return, hope
 from benchmarks.probes import TAUS, quantiles
 
 from monotau.envs.deep_sea import DeepSea
@@ -31,6 +31,21 @@ def test_the_true_quantiles_of_outcomes():
     assert values.tolist() == [-1.0] * 750 + [3.0] * 250
     assert len(TAUS) == 1000
     assert float(values.mean()) == pytest.approx(0.25 * 3 - 0.75)
+
+
+def test_an_explorer_that_solved_nothing_is_not_run_on_larger_worlds():
+    rows = [
+        {"explorer": "a", "size": "6", "episodes_to_solve": "100"},
+        {"explorer": "a", "size": "8", "episodes_to_solve": ""},
+        {"explorer": "a", "size": "8", "episodes_to_solve": "90"},
+        {"explorer": "b", "size": "6", "episodes_to_solve": ""},
+    ]
+    assert [hope(rows, "a", 20), hope(rows, "b", 6), hope(rows, "b", 8), hope(rows, "c", 8)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 class Walker:

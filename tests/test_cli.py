@@ -466,3 +466,14 @@ def test_the_program_lists_presets(tmp_path):
     done = program("list", "presets", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(PRESETS)
+
+
+def test_a_flag_that_names_another_part_replaces_what_a_file_says_of_the_presets_own(tmp_path, capsys):
+    file = tmp_path / "a.yaml"
+    file.write_text("preset: rainbow\nhead: {atoms: 21, low: -5.0, high: 5.0}\nreplay: {alpha: 0.3}\n")
+    main(["train", "--config", str(file), "--head", "qr", "--replay", "uniform", "--show"])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["head"]["kind"], shown["replay"]["kind"]) == ("qr", "uniform")
+    main(["train", "--config", str(file), "--show"])
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["head"]["atoms"], shown["replay"]["alpha"]) == (21, 0.3)

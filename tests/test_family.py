@@ -32,11 +32,11 @@ def test_every_preset_learns_is_saved_and_comes_back_the_same(preset, tmp_path):
     assert (view.cvar(0.1) <= view.mean() + 1e-5).all()
 
 
-@pytest.mark.parametrize(("rate", "match"), [(1e30, "the loss is|weights are no longer finite"), (1e38, "step 120")])
+@pytest.mark.parametrize(("rate", "match"), [(1e30, "the loss is|weights are no longer finite"), (1e38, "may help")])
 @pytest.mark.parametrize("preset", ["ndqfn", "c51", "prioritized"])
 def test_a_run_whose_numbers_end_is_stopped_before_its_next_line(preset, rate, match):
     settings = FEW | {"log_every_steps": 10_000, "iteration_steps": 120, "optimiser": {"learning_rate": rate}}
-    with pytest.raises(Divergence, match=match if preset != "prioritized" else "may help"):
+    with pytest.raises(Divergence, match=rf"{preset} on CartPole-v1, step .*({match})"):
         Agent("CartPole-v1", preset, **settings).learn(120)
 
 

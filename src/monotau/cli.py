@@ -25,7 +25,7 @@ from monotau.envs import list_envs
 from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
-from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names
+from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names, with_kinds
 from monotau.replay import REPLAYS
 from monotau.run import default_directory, train_into
 from monotau.settings import read_settings
@@ -142,7 +142,7 @@ def _train(words: list[str], console: Console) -> None:
     parts: dict[str, Any] = {name: {"kind": named[name]} for name in PARTS if name in named}
     if "env" in named:
         parts["env"] = {"id": named["env"]}
-    resolved = resolve(preset, file, parts, profile=profile)
+    resolved = resolve(preset, with_kinds(preset, file), parts, profile=profile)
     default = _Train(preset=preset, env=resolved.config.env.id, settings=resolved.config)
     given = _parse(_Train, words, "monotau train", default)
     if given.preset != preset:

@@ -241,6 +241,16 @@ def take_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
     return preset, profile, rest
 
 
+def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the kinds of those parts that plain settings speak of without: the preset's, which a flag may replace."""
+    _check_names(preset, None)
+    named = dict(plain)
+    for part in ("head", "explorer", "replay"):
+        if isinstance(named.get(part), Mapping):
+            named[part] = {"kind": kind_of(getattr(PRESETS[preset], part), KINDS)} | dict(named[part])
+    return named
+
+
 def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
     """Settle settings for observations whose environment is not at hand."""
     _check_names(preset, profile)

@@ -114,7 +114,9 @@ class Training:
                         update = learner.update(batch, learning, with_current=explorer.wants_target)
                         explorer.learn(batch, update.current, learning)
                         if self.replay.wants_losses:
-                            self.replay.update(batch.index, update.losses.cpu().numpy())
+                            losses = update.losses.cpu().numpy()
+                            self._check_loss(float(losses.sum()))
+                            self.replay.update(batch.index, losses)
                         window.losses.append(update.losses.mean())
                         self.updates += 1
                     if passed(before, self.step, config.update.sync_every_steps):
@@ -124,7 +126,9 @@ class Training:
                     window = _Window(self.step, self.updates)
             self.replay.cut(rollout.observations[:, -1])
             if window.losses:  # what happened since the last line is not to go by unseen
-                self._check_numbers(torch.stack(window.losses).mean().item())
+                self._check_loss(torch.stack(window.losses).mean().item())
+                if not learner.finite():
+                    raise self._divergence("weights are no longer finite numbers")
         finally:
             rollout.close()
         self.iteration += 1
@@ -167,13 +171,14 @@ class Training:
         self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
         return evaluation
 
-    def _check_numbers(self, loss: float) -> None:
-        """Stop when the loss, or any weight, is no longer a finite number: nothing can be learned from there."""
-        if math.isfinite(loss) and self.brain.learner.finite():
-            return
-        found = f"the loss is {loss}" if not math.isfinite(loss) else "weights are no longer finite numbers"
+    def _check_loss(self, loss: float) -> None:
+        """Stop when the loss is no longer a finite number: nothing can be learned from there."""
+        if not math.isfinite(loss):
+            raise self._divergence(f"the loss is {loss}")
+
+    def _divergence(self, found: str) -> Divergence:
         rate = self.config.optimiser.learning_rate
-        raise Divergence(
+        return Divergence(
             f"{self.config.preset} on {self.envs.name}, step {self.step}: {found}; a lower optimiser.learning_rate "
             f"(now {rate}) or smaller rewards may help."
         )
@@ -199,7 +204,7 @@ class Training:
             rows = self.replay.sample(self.config.update.batch_size, numpy_stream(seed, "diagnosis", self.step))
             fractions = torch_stream(seed, "diagnosis", self.step)
             numbers |= self.brain.learner.diagnose(rows.to(self.brain.device), fractions)
-            self._check_numbers(numbers["loss"] or 0.0)
+            self._check_loss(numbers["loss"] or 0.0)
         numbers["updates_per_second"] = (self.updates - window.updates) / seconds
         numbers["steps_per_second"] = (self.step - window.step) / seconds
         self.log.write("train", self.step, numbers)
