@@ -132,6 +132,13 @@ def test_rewards_are_clipped_only_when_asked():
         assert ring.gather(all_valid(ring)).rewards.tolist() == expected
 
 
+def test_a_sum_of_rewards_beyond_float32_is_infinite_without_a_warning():
+    ring = make_ring(n_step=3, gamma=1.0)
+    for t in range(5):
+        ring.add(step(frame(t), first=t == 0, rewards=3e38))
+    assert ring.gather(np.array([0])).rewards.tolist() == [math.inf]
+
+
 def test_draws_are_uniform_over_the_valid_starts_of_all_lanes():
     ring = make_ring(lanes=3, capacity=60, stack=3, n_step=2)
     rng = np.random.default_rng(0)

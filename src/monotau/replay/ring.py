@@ -208,10 +208,12 @@ class Ring(Replay):
         # The frame after a termination is not stored and would not count: the start's own frames stand in for it.
         next_index = self._shift(index, np.where(terminated, 0, lengths))
         stacks = torch.from_numpy(self._stacked(np.concatenate((index, next_index))))
+        with np.errstate(over="ignore"):  # a sum that float32 cannot hold is infinite, and stops the run by its loss
+            folded = rewards.sum(axis=1).astype(np.float32)
         return Batch(
             observations=stacks[: len(index)],
             actions=torch.from_numpy(self._actions[index].astype(np.int64)),
-            rewards=torch.from_numpy(rewards.sum(axis=1).astype(np.float32)),
+            rewards=torch.from_numpy(folded),
             discounts=torch.from_numpy(discounts.astype(np.float32)),
             next_observations=stacks[len(index) :],
             weights=torch.ones(len(index)),
