@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from monotau.replay import PrioritizedReplay, Steps
+from monotau.replay import Layout, PrioritizedReplay, Steps
 from monotau.replay.prioritized import Prioritized
 from monotau.replay.sum_tree import SumTree
 
@@ -28,9 +28,8 @@ def filled_tree(rng: np.random.Generator) -> SumTree:
 
 def filled_replay(rng: np.random.Generator) -> PrioritizedReplay:
     """Return a full replay whose priorities all differ."""
-    replay = Prioritized(capacity_steps=SLOTS).build(
-        lanes=LANES, frame_shape=(), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99, horizon_steps=SLOTS
-    )
+    layout = Layout(lanes=LANES, frame_shape=(), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99)
+    replay = Prioritized(capacity_steps=SLOTS).build(layout, horizon_steps=SLOTS)
     frames, actions, rewards, no = (
         np.zeros(LANES, np.uint8),
         np.zeros(LANES, int),

@@ -19,6 +19,7 @@ from monotau.networks.factory import NetworkFactory
 from monotau.networks.layers import Layers
 from monotau.presets import Resolved
 from monotau.progress import Display
+from monotau.replay import Layout
 from monotau.rollout import Policy, Rollout
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 
@@ -69,15 +70,15 @@ class Training:
     def __init__(self, resolved: Resolved, brain: Brain, log: Log, display: Display) -> None:
         self.config, self.envs, self.brain, self.log, self.display = resolved.config, resolved.envs, brain, log, display
         config, spec = self.config, self.envs.observation_spec
-        self.replay = config.replay.build(
+        layout = Layout(
             lanes=config.env.num_envs,
             frame_shape=spec.shape,
             frame_dtype=spec.dtype,
             stack=config.env.frame_stack,
             n_step=config.n_step,
             gamma=config.gamma,
-            horizon_steps=config.steps,
         )
+        self.replay = config.replay.build(layout, horizon_steps=config.steps)
         self.step, self.iteration, self.updates = 0, 0, 0
 
     def run(self, total_steps: int, *, evaluated: bool) -> Evaluation | None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from monotau.replay import Prioritized, Ring, Steps, Uniform
+from monotau.replay import Layout, Prioritized, Ring, Steps, Uniform
 
 
 def layout(*, lanes=1, stack=1, n_step=1):
@@ -18,7 +18,7 @@ def layout(*, lanes=1, stack=1, n_step=1):
 
 def make(*, capacity=64, lanes=1, stack=1, n_step=1, horizon=10**15, **fields):
     config = Prioritized(capacity_steps=capacity, warmup_steps=1, **fields)
-    return config.build(**layout(lanes=lanes, stack=stack, n_step=n_step), horizon_steps=horizon)
+    return config.build(Layout(**layout(lanes=lanes, stack=stack, n_step=n_step)), horizon_steps=horizon)
 
 
 def step(frames, *, first=True, terminated=False, truncated=False):

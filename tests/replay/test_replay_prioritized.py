@@ -8,7 +8,7 @@ import torch
 from naive_priorities import GAMES, layout, make, random_game, step
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay import REPLAYS, Prioritized, Replay
+from monotau.replay import REPLAYS, Layout, Prioritized, Replay
 
 HUGE = 1e12
 
@@ -182,7 +182,7 @@ def test_sampling_changes_nothing():
 @pytest.mark.parametrize("kind", REPLAYS)
 def test_every_replay_keeps_the_contract(kind):
     config = REPLAYS[kind](capacity_steps=40, warmup_steps=6, reward_clip=1.0)
-    replay = config.build(**layout(lanes=2, stack=2, n_step=2), horizon_steps=100)
+    replay = config.build(Layout(**layout(lanes=2, stack=2, n_step=2)), horizon_steps=100)
     assert isinstance(replay, Replay)
     assert (len(replay), replay.ready) == (0, False)
     for t in range(5):

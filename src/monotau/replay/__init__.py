@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from monotau.replay.base import Replay, ReplayConfig
+from monotau.replay.base import Layout, Replay, ReplayConfig
 from monotau.replay.prioritized import Prioritized, PrioritizedReplay
 from monotau.replay.ring import Ring, Uniform
 from monotau.replay.transitions import Batch, Steps, Written
@@ -12,6 +12,7 @@ REPLAYS: Mapping[str, type[ReplayConfig]] = {"uniform": Uniform, "prioritized": 
 __all__ = [
     "REPLAYS",
     "Batch",
+    "Layout",
     "Prioritized",
     "PrioritizedReplay",
     "Replay",

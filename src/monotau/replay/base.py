@@ -45,6 +45,18 @@ class Replay(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a replay must know of the environments and of the transitions made from their steps."""
+
+    lanes: int
+    frame_shape: tuple[int, ...]
+    frame_dtype: DTypeLike
+    stack: int
+    n_step: int
+    gamma: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayConfig(ABC):
     """Experience replay. A step is one agent decision: four emulator frames on Atari."""
 
@@ -73,15 +85,5 @@ class ReplayConfig(ABC):
             )
 
     @abstractmethod
-    def build(
-        self,
-        *,
-        lanes: int,
-        frame_shape: tuple[int, ...],
-        frame_dtype: DTypeLike,
-        stack: int,
-        n_step: int,
-        gamma: float,
-        horizon_steps: int,
-    ) -> Replay:
+    def build(self, layout: Layout, horizon_steps: int) -> Replay:
         """Make the replay; `horizon_steps` are those of the whole run."""

@@ -6,10 +6,9 @@ from typing import final
 import numpy as np
 import torch
 from jaxtyping import Float, Int64, Shaped
-from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay.base import Replay, ReplayConfig
+from monotau.replay.base import Layout, Replay, ReplayConfig
 from monotau.replay.ring import Ring
 from monotau.replay.sum_tree import SumTree
 from monotau.replay.transitions import Batch, Steps, Written
@@ -45,27 +44,9 @@ class Prioritized(ReplayConfig):
                 f"replay.beta_steps is {self.beta_steps}, but must not be negative; 0 takes the steps of the run."
             )
 
-    def build(
-        self,
-        *,
-        lanes: int,
-        frame_shape: tuple[int, ...],
-        frame_dtype: DTypeLike,
-        stack: int,
-        n_step: int,
-        gamma: float,
-        horizon_steps: int,
-    ) -> "PrioritizedReplay":
+    def build(self, layout: Layout, horizon_steps: int) -> "PrioritizedReplay":
         """Make the replay."""
-        ring = Ring(
-            self,
-            lanes=lanes,
-            frame_shape=frame_shape,
-            frame_dtype=frame_dtype,
-            stack=stack,
-            n_step=n_step,
-            gamma=gamma,
-        )
+        ring = Ring(self, **vars(layout))
         return PrioritizedReplay(self, ring, beta_steps=self.beta_steps or horizon_steps)
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
-from monotau.replay.base import Replay, ReplayConfig
+from monotau.replay.base import Layout, Replay, ReplayConfig
 from monotau.replay.transitions import Batch, Steps, Written
 
 # The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
@@ -29,27 +29,9 @@ NO_SLOTS = np.empty(0, np.int64)
 class Uniform(ReplayConfig):
     """Every stored transition is as likely as any other."""
 
-    def build(
-        self,
-        *,
-        lanes: int,
-        frame_shape: tuple[int, ...],
-        frame_dtype: DTypeLike,
-        stack: int,
-        n_step: int,
-        gamma: float,
-        horizon_steps: int,
-    ) -> "Ring":
+    def build(self, layout: Layout, horizon_steps: int) -> "Ring":
         """Make the replay, which is a ring."""
-        return Ring(
-            self,
-            lanes=lanes,
-            frame_shape=frame_shape,
-            frame_dtype=frame_dtype,
-            stack=stack,
-            n_step=n_step,
-            gamma=gamma,
-        )
+        return Ring(self, **vars(layout))
 
 
 @final
