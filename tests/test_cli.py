@@ -446,8 +446,9 @@ def test_a_broken_environment_stops_the_run_with_one_line(fault, call, faulty_wo
     assert code == 1
     assert one_line(err).startswith(FAULTS[fault])
     assert "for 100 steps, seed 0" in out
+    assert "there is no checkpoint yet, and the same command starts over" in err
     written = {path.name for path in (tmp_path / "run").iterdir() if "tfevents" not in path.name}
-    assert written == {"config.json", "metrics.jsonl"}
+    assert written == {".lock", "config.json", "metrics.jsonl"}
 
 
 def program(*words, cwd):

@@ -8,6 +8,7 @@ import struct
 import pytest
 from rich.console import Console
 from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
 
 from monotau.errors import ConfigError
 from monotau.log import Log, read_lines
@@ -20,7 +21,11 @@ def scalars(directory):
     data, position, found = path.read_bytes(), 0, {}
     while position < len(data):
         (length,) = struct.unpack_from("<Q", data, position)
-        event = Event.FromString(data[position + 12 : position + 12 + length])
+        text = data[position + 12 : position + 12 + length]
+        event = Event.FromString(text)
+        sums = [struct.unpack_from("<I", data, place)[0] for place in (position + 8, position + 12 + length)]
+        assert sums == [masked_crc32c(data[position : position + 8]), masked_crc32c(text)]
+        assert (position == 0) == (event.file_version == "brain.Event:2")
         found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
         position += 16 + length
     return found
@@ -74,11 +79,25 @@ def test_a_log_without_a_directory_only_remembers(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_line_of_a_kind_is_the_newest():
-    log = Log()
-    for step, kind in ((1, "train"), (2, "eval"), (3, "train")):
-        log.write(kind, step, {})
-    assert (log.last("train"), log.last("eval"), log.last("other")) == (log.lines[2], log.lines[1], None)
+@pytest.mark.parametrize(("value", "shown"), [(1e300, math.inf), (-1e300, -math.inf), (2**60, 2.0**60), (0, 0)])
+def test_tensorboard_takes_numbers_of_any_size(value, shown, log, tmp_path):
+    log.write("train", 2**40, {"loss": value})
+    log.close()
+    assert scalars(tmp_path) == {("train/loss", 2**40): shown}
+
+
+def test_a_log_goes_on_from_where_it_was_recorded(tmp_path):
+    log = Log(tmp_path)
+    log.write("train", 1, {"loss": 0.5})
+    records = log.sync()
+    log.write("train", 2, {"loss": 0.25})
+    log.close()
+    again = Log(tmp_path, records)
+    assert again.lines == [{"step": 1, "kind": "train", "loss": 0.5}]
+    again.write("train", 3, {"loss": 0.125})
+    again.close()
+    assert read_lines(tmp_path / "metrics.jsonl") == again.lines
+    assert scalars(tmp_path) == {("train/loss", 1): 0.5, ("train/loss", 3): 0.125}
 
 
 def test_a_new_log_begins_anew(tmp_path):

@@ -56,7 +56,8 @@ def test_a_run_leaves_every_file_it_names_and_no_other(finished):
     for pattern, about in FILES.items():
         assert len(list(directory.glob(pattern))) == 1, pattern
         assert f"{pattern:24s} {about}" in text
-    assert len(list(directory.iterdir())) == len(FILES)
+    assert {path.name for path in directory.iterdir() if path.name.startswith(".")} == {".lock"}
+    assert len(list(directory.iterdir())) == len(FILES) + 1
     assert {path.name for path in (directory / "agent").iterdir()} == {"agent.json", "weights.safetensors"}
 
 
@@ -149,32 +150,6 @@ def without_timing(directory):
     lines = read_lines(directory / "metrics.jsonl")
     assert all(any(name in line for name in TIMING) for line in lines)
     return [json.dumps({name: value for name, value in line.items() if name not in TIMING}) for line in lines]
-
-
-def test_a_run_cut_off_at_any_place_starts_over(finished, tmp_path, monkeypatch, undrawn):
-    resolved, train = small_run(), run.Training.evaluate
-
-    def cut_off(training):
-        train(training)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run.Training, "evaluate", cut_off)
-    with pytest.raises(KeyboardInterrupt):
-        train_into(tmp_path / "run", resolved, silent())
-    assert state_of(tmp_path / "run", resolved.config) == "unfinished"
-    assert len(read_lines(tmp_path / "run" / "metrics.jsonl")) == 4
-    assert not (tmp_path / "run" / "result.json").exists()
-    (old,) = (tmp_path / "run").glob("events.*")
-    old.rename(tmp_path / "run" / "events.out.tfevents.1.elsewhere")
-    monkeypatch.undo()
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
-    text = told(tmp_path / "run", resolved)
-    assert "an earlier attempt at this run did not finish; starting over" in text
-    assert without_timing(tmp_path / "run") == without_timing(finished[0])
-    assert state_of(tmp_path / "run", resolved.config) == "finished"
-    assert len(list((tmp_path / "run").glob("events.*"))) == 1
-    assert "tfevents.1.elsewhere" not in contents(tmp_path / "run")
 
 
 def test_the_directory_of_another_run_is_refused_and_left_alone(finished):

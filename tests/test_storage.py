@@ -1,24 +1,25 @@
 """Files are whole or absent, and reading them executes nothing."""
 
+import hashlib
 import os
-import pickle
-import struct
 
 import pytest
-import torch
 
 from monotau import storage
 from monotau.errors import ConfigError
-from monotau.storage import read_json, read_tensors, unfinished, write_bytes, write_json, write_tensors
-
-TENSORS = {
-    "weights": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
-    "moments": torch.tensor([1e300, -2.5, 0.1], dtype=torch.float64),
-    "steps": torch.tensor(7),
-    "mask": torch.tensor([True, False]),
-    "turned": torch.arange(6.0).reshape(2, 3).T,
-    "empty": torch.zeros(0, 5),
-}
+from monotau.storage import (
+    Appended,
+    Record,
+    check,
+    read_json,
+    reading,
+    record_of,
+    sync_directory,
+    unfinished,
+    write_bytes,
+    write_json,
+    writing,
+)
 
 
 def test_json_comes_back_as_it_was_written(tmp_path):
@@ -32,15 +33,6 @@ def test_json_that_is_not_a_number_is_never_written(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "x.json", {"a": float("nan")})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_tensors_come_back_bit_by_bit(tmp_path):
-    write_tensors(tmp_path / "x.safetensors", TENSORS)
-    back = read_tensors(tmp_path / "x.safetensors")
-    assert back.keys() == TENSORS.keys()
-    for name, tensor in TENSORS.items():
-        assert back[name].dtype == tensor.dtype
-        assert torch.equal(back[name], tensor)
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
@@ -65,13 +57,14 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_whole_and_on_disk(tmp_p
     real = os.replace, os.fsync
 
     def look(name, call, *arguments):
-        seen.append((name, path.read_bytes(), unfinished(path).read_bytes()))
+        beside = unfinished(path)
+        seen.append((name, path.read_bytes(), beside.read_bytes() if beside.exists() else None))
         return call(*arguments)
 
     monkeypatch.setattr(os, "fsync", lambda descriptor: look("fsync", real[1], descriptor))
     monkeypatch.setattr(os, "replace", lambda *paths: look("replace", real[0], *paths))
     write_bytes(path, b"new")
-    assert seen == [("fsync", b"old", b"new"), ("replace", b"old", b"new")]
+    assert seen == [("fsync", b"old", b"new"), ("replace", b"old", b"new"), ("fsync", b"new", None)]
     assert path.read_bytes() == b"new"
 
 
@@ -85,61 +78,94 @@ def test_what_a_crash_leaves_behind_is_not_taken_for_the_file(tmp_path):
     assert (read_json(path), list(tmp_path.iterdir())) == ({"a": 2}, [path])
 
 
-class Bomb:
-    """What a pickle may do."""
-
-    def __reduce__(self):
-        return os.mkdir, ("pwned",)
-
-
-def header(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-HOSTILE = {
-    "pickle": pickle.dumps(Bomb()),
-    "empty": b"",
-    "noise": bytes(range(256)),
-    "endless header": b"\xff" * 8 + b"{}",
-    "no json": header("{x"),
-    "beyond the end": header('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}') + b"\0" * 4,
-    "wrong size": header('{"a":{"dtype":"F32","shape":[9],"data_offsets":[0,8]}}') + b"\0" * 8,
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_damaged_file_of_tensors_is_refused(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(HOSTILE[name])
-    with pytest.raises(ConfigError, match=r"^the weights \S+x\.safetensors cannot be read: ") as caught:
-        read_tensors(path)
-    assert "\n" not in str(caught.value)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["x.safetensors"]
-
-
-def test_a_checkpoint_of_torch_is_refused(tmp_path):
-    torch.save({"a": torch.zeros(2)}, tmp_path / "x.safetensors")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_tensors(tmp_path / "x.safetensors")
-
-
-def test_a_torn_file_of_tensors_is_refused(tmp_path):
-    path = tmp_path / "x.safetensors"
-    write_tensors(path, TENSORS)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_tensors(path)
-
-
-def test_a_file_of_tensors_that_is_missing_or_a_directory_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"^the weights \S+x\.safetensors cannot be read: .*No such file"):
-        read_tensors(tmp_path / "x.safetensors")
-    with pytest.raises(ConfigError, match=r"^the weights \S+ cannot be read: "):
-        read_tensors(tmp_path)
-
-
 def test_json_is_read_as_strictly_as_settings(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1, "a": 2}')
     with pytest.raises(ConfigError, match="the key 'a' stands more than once"):
         storage.read_json(tmp_path / "x.json")
+
+
+def test_the_record_of_a_file_is_its_size_and_digest(tmp_path):
+    path = tmp_path / "x"
+    with writing(path) as writer:
+        writer.write(b"ab")
+        writer.write(memoryview(b"cde"))
+        record = writer.sync()
+    assert path.read_bytes() == b"abcde"
+    assert record == record_of(path) == (5, hashlib.sha256(b"abcde").hexdigest())
+    assert record_of(path, 2) == (2, hashlib.sha256(b"ab").hexdigest())
+    assert record_of(path, 0) == (0, hashlib.sha256(b"").hexdigest())
+
+
+def test_a_file_larger_than_a_chunk_is_looked_at_to_its_end(tmp_path):
+    data = bytes(range(256)) * (storage.CHUNK_BYTES // 256) + b"tail"
+    (tmp_path / "x").write_bytes(data)
+    record = record_of(tmp_path / "x")
+    assert record == (len(data), hashlib.sha256(data).hexdigest())
+    check(tmp_path / "x", record)
+    (tmp_path / "x").write_bytes(data[:-1] + b"L")
+    with pytest.raises(ConfigError, match=r"x is damaged: its contents are not those that were written\."):
+        check(tmp_path / "x", record)
+
+
+def test_a_file_must_be_what_was_recorded_and_may_go_on_only_where_that_is_allowed(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"abcde")
+    whole, start = record_of(path), record_of(path, 3)
+    check(path, whole)
+    check(path, start, whole=False)
+    with pytest.raises(ConfigError, match="x is damaged: it has 5 bytes, but 3 were written"):
+        check(path, start)
+    path.write_bytes(b"ab")
+    with pytest.raises(ConfigError, match="x is damaged: it has 2 bytes, but 3 were written"):
+        check(path, start, whole=False)
+    path.write_bytes(b"abX")
+    with pytest.raises(ConfigError, match="its contents are not those that were written"):
+        check(path, start, whole=False)
+
+
+def test_only_regular_files_are_read_and_a_pipe_does_not_make_one_wait(tmp_path):
+    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    os.mkfifo(tmp_path / "pipe")
+    for name, reason in (("link", "symbolic links"), ("pipe", "not a regular file"), ("gone", "No such file")):
+        with pytest.raises(ConfigError, match=rf"{name} cannot be read: .*{reason}"), reading(tmp_path / name):
+            pass
+    with pytest.raises(ConfigError, match=r"cannot be read: "), reading(tmp_path):
+        pass
+    with reading(tmp_path / "real") as file:
+        assert file.read() == b"x"
+
+
+def test_a_growing_file_is_cut_back_to_what_was_recorded(tmp_path):
+    path = tmp_path / "x"
+    file = Appended(path)
+    file.write(b"one\n")
+    assert path.read_bytes() == b"one\n"  # a reader need not wait
+    record = file.sync()
+    file.write(b"two, and torn")
+    file.close()
+    again = Appended(path, record)
+    assert (again.kept, path.read_bytes()) == (b"one\n", b"one\n")
+    again.write(b"three\n")
+    assert again.sync() == record_of(path)
+    again.close()
+    assert path.read_bytes() == b"one\nthree\n"
+    path.write_bytes(b"0ne\nthree\n")
+    with pytest.raises(ConfigError, match="x is damaged"):
+        Appended(path, record)
+    assert path.read_bytes() == b"0ne\nthree\n"
+
+
+def test_a_growing_file_without_a_record_begins_anew(tmp_path):
+    (tmp_path / "x").write_bytes(b"old")
+    file = Appended(tmp_path / "x")
+    assert (file.kept, file.sync()) == (b"", Record(0, hashlib.sha256(b"").hexdigest()))
+    file.close()
+    assert (tmp_path / "x").read_bytes() == b""
+
+
+def test_names_are_forced_to_disk_by_a_sync_of_their_directory(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(os, "fsync", lambda number: forced.append(os.readlink(f"/proc/self/fd/{number}")))
+    sync_directory(tmp_path)
+    assert forced == [str(tmp_path)]

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from monotau.agent import Agent
 from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
-from monotau.errors import ConfigError, Divergence, EnvironmentFault
+from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.losses import quantile_huber
 
 __version__ = version("monotau")
@@ -20,6 +20,7 @@ __all__ = [
     "PiecewiseLinear",
     "Point",
     "Risk",
+    "StorageFault",
     "__version__",
     "quantile_huber",
 ]

@@ -19,14 +19,13 @@ from monotau.errors import ConfigError
 from monotau.evaluate import Evaluation, evaluate
 from monotau.log import Line, Log
 from monotau.networks import Role
-from monotau.networks.factory import prefixed, unprefixed
 from monotau.presets import DEFAULT_PRESET, Resolved, resolve
 from monotau.progress import Display
 from monotau.rollout import Policy
 from monotau.saving import MadeFor, read_about, write_agent
 from monotau.settings import brief, to_plain
-from monotau.storage import read_tensors
 from monotau.streams import numpy_stream, stream_seed, torch_stream
+from monotau.tensors import read_tensors
 from monotau.train import Brain, Training, torch_threads
 
 
@@ -93,7 +92,11 @@ class Agent:
         if self._training is None:
             display = Display(Console(stderr=True) if self.verbose else None)
             self._training = Training(Resolved(self.config, self._envs()), self.brain, Log(), display)
-        self._training.run(self._training.step + total_steps, evaluated=evaluated)
+        training, goal = self._training, self._training.step + total_steps
+        with training.session(goal):
+            while training.iterate(goal):
+                if evaluated:
+                    training.evaluate()
         return self
 
     def evaluate(
@@ -182,8 +185,7 @@ class Agent:
 
     def save(self, directory: str | Path) -> None:
         """Write the networks and settings, without the replay, into a directory."""
-        tensors = self.brain.learner.state() | prefixed("explorer", self.brain.explorer.state())
-        write_agent(Path(directory), self.config, self._made_for, tensors)
+        write_agent(Path(directory), self.config, self._made_for, self.brain.state())
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
@@ -210,8 +212,7 @@ class Agent:
         agent = cls.__new__(cls)
         try:
             agent._start(config, envs, made_for)
-            agent.brain.learner.load_state(tensors)
-            agent.brain.explorer.load_state(unprefixed("explorer", tensors))
+            agent.brain.load_state(tensors)
         except (RuntimeError, KeyError) as error:  # RuntimeError: sizes that differ, or that no memory could hold
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(f"{directory / 'weights.safetensors'} does not fit its settings: {reason}") from None

@@ -22,10 +22,11 @@ from monotau.agent import Agent
 from monotau.configs import Config
 from monotau.distributions import RISKS, Risk
 from monotau.envs import list_envs
-from monotau.errors import ConfigError, Divergence, EnvironmentFault
+from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names, with_kinds
+from monotau.processes import Stopped, stoppable
 from monotau.replay import REPLAYS
 from monotau.run import default_directory, train_into
 from monotau.settings import read_settings
@@ -51,7 +52,10 @@ monotau: distributional reinforcement learning with quantile functions that cann
 
 @dataclass(frozen=True, kw_only=True)
 class _Train:
-    """Train an agent into a run directory. A finished run is only reported."""
+    """Train an agent into a run directory.
+
+    A run that was cut off goes on from its last checkpoint; a finished one is only reported.
+    """
 
     preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")] = DEFAULT_PRESET
     """Algorithm; `monotau list presets` shows them."""
@@ -106,7 +110,10 @@ class _List:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what a user can mend is one line on standard error and exit code 2."""
+    """Run a command; what stops it is one line on standard error.
+
+    Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 130 and 143 signals.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"train": _train, "evaluate": _evaluate, "list": _list}
     console = Console()
@@ -123,6 +130,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(fault), 1)
     except Divergence as divergence:
         _fail(str(divergence), 3)
+    except StorageFault as fault:
+        _fail(str(fault), 4)
+    except Stopped as stop:
+        raise SystemExit(stop.exit_code) from None
     except KeyboardInterrupt:
         _fail("interrupted", 130)
 
@@ -154,7 +165,8 @@ def _train(words: list[str], console: Console) -> None:
     if given.show:
         console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
     else:
-        train_into(given.out or default_directory(resolved.config), resolved, console)
+        with stoppable():
+            train_into(given.out or default_directory(resolved.config), resolved, console)
 
 
 def _named_first(words: list[str]) -> dict[str, str]:

@@ -17,6 +17,10 @@ class Divergence(RuntimeError):
     """Learning has left the finite numbers; what was learned since cannot be used."""
 
 
+class StorageFault(RuntimeError):
+    """The disk does not take what must be written, or has lost what was."""
+
+
 def check_least(section: str, settings: object, **least: int) -> None:
     """Refuse settings, named with their least values, that are below them."""
     for name, bound in least.items():

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
-
+from monotau import events
 from monotau.errors import ConfigError
+from monotau.storage import Appended, Record
 
 Line = dict[str, Any]
+
+METRICS = "metrics.jsonl"
 
 TIMING = ("seconds", "updates_per_second", "steps_per_second")
 """Fields that differ between two runs of the same seed."""
@@ -19,10 +21,17 @@ TIMING = ("seconds", "updates_per_second", "steps_per_second")
 class Log:
     """Keeps the lines of a run and, given a directory, writes each as it comes."""
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, records: Mapping[str, Record] | None = None) -> None:
+        """Start anew, or go on from where `sync` returned these records: what was written since is cut off."""
         self.lines: list[Line] = []
-        self._file = open(directory / "metrics.jsonl", "w", encoding="utf-8") if directory else None  # noqa: SIM115
-        self._events = SummaryWriter(str(directory)) if directory else None
+        self._files: dict[str, Appended] = {}
+        if directory:
+            for name in (METRICS, events.FILE_NAME):
+                self._files[name] = Appended(directory / name, records[name] if records else None)
+            if records:
+                self.lines = _parse(directory / METRICS, self._files[METRICS].kept.decode())
+            else:
+                self._files[events.FILE_NAME].write(events.first_record())
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
         """Add a line of kind train or eval; what is not a finite number is written as null."""
@@ -30,34 +39,40 @@ class Log:
         for name, value in values.items():
             line[name] = None if isinstance(value, float) and not math.isfinite(value) else value
         self.lines.append(line)
-        if self._file and self._events:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
-            for name, value in line.items():
-                if isinstance(value, int | float) and name != "step":
-                    self._events.add_scalar(f"{kind}/{name}", value, step)
+        if self._files:
+            self._files[METRICS].write((json.dumps(line, allow_nan=False) + "\n").encode())
+            scalars = {
+                f"{kind}/{name}": value
+                for name, value in line.items()
+                if isinstance(value, int | float) and name != "step"
+            }
+            self._files[events.FILE_NAME].write(events.scalars_record(step, scalars))
 
-    def last(self, kind: str) -> Line | None:
-        """Return the newest line of a kind."""
-        return next((line for line in reversed(self.lines) if line["kind"] == kind), None)
+    def sync(self) -> dict[str, Record]:
+        """Force the files to disk, and return what they hold."""
+        return {name: file.sync() for name, file in self._files.items()}
 
     def close(self) -> None:
         """Finish the files."""
-        if self._file and self._events:
-            self._file.close()
-            self._events.close()
+        for file in self._files.values():
+            file.close()
 
 
 def read_lines(path: Path) -> list[Line]:
     """Read the lines of a metrics file; a last line torn by a crash is left out."""
     try:
-        texts = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the metrics {path} cannot be read: {error}.") from None
+    return _parse(path, text)
+
+
+def _parse(path: Path, text: str) -> list[Line]:
+    texts = text.splitlines()
     lines: list[Line] = []
-    for number, text in enumerate(texts, start=1):
+    for number, line in enumerate(texts, start=1):
         try:
-            lines.append(json.loads(text))
+            lines.append(json.loads(line))
         except json.JSONDecodeError:
             if number < len(texts):
                 raise ConfigError(f"{path}, line {number} is not JSON, and it is not the last one.") from None

@@ -1,6 +1,10 @@
 """The run directory, the unit of work: training into it is idempotent, and it says what it holds."""
 
+import math
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from monotau.agent import Agent
+from monotau.checkpoint import Checkpoints
 from monotau.configs import Config
-from monotau.errors import ConfigError
+from monotau.diagnosis import diagnosis
+from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.evaluate import Evaluation
-from monotau.log import Log
+from monotau.log import Line, Log
 from monotau.presets import Resolved
+from monotau.processes import LOCK, Stopped, locked
 from monotau.progress import Display
 from monotau.report import draw_learning_curve, draw_quantile_functions
 from monotau.storage import read_json, unfinished, write_json
@@ -26,6 +33,8 @@ FILES = {
     "learning_curve.png": "returns over training",
     "quantile_functions.png": "return distributions of all actions in one state",
     "agent": "networks and settings, for `monotau evaluate` and Agent.load",
+    "best_agent": "the same as of the best evaluation",
+    "checkpoints": "to go on from when cut off; of no more use in a finished run",
     "result.json": "the outcome",
 }
 
@@ -47,7 +56,7 @@ def state_of(directory: Path, config: Config) -> str:
     except OSError as error:
         raise ConfigError(f"--out is {directory}, which cannot be used: {error}.") from None
     if "config.json" not in names:
-        if names - {unfinished(directory / "config.json").name}:
+        if names - {unfinished(directory / "config.json").name, LOCK}:
             raise ConfigError(f"--out is {directory}, which is not empty and holds no run; name another directory.")
         return "new"
     held, wanted = read_json(directory / "config.json"), config.to_plain()
@@ -70,48 +79,127 @@ def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
 
 
 def train_into(directory: Path, resolved: Resolved, console: Console) -> None:
-    """Train as configured and leave everything in the directory; a finished run is only reported."""
+    """Train as configured and leave everything in the directory.
+
+    A finished run is only reported, and one that was cut off goes on from its last checkpoint, to the end that it would
+    have had. While it lasts, no other process gets in.
+    """
     config, display = resolved.config, Display(console)
-    state = state_of(directory, config)
-    if state == "finished":
+    if state_of(directory, config) == "finished":
         display.say(
             f"[bold]{escape(str(directory))}[/] is finished already; give another --out or --seed to train anew."
         )
-        _report(directory, display)
-        return
-    agent = Agent.of(resolved)
-    training = Training(resolved, agent.brain, Log(), display)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for old in directory.glob("events.out.tfevents.*"):
-            old.unlink()  # of this same run, which was cut off before it ended and starts over
-        write_json(directory / "config.json", config.to_plain())
-    except OSError as error:
-        raise ConfigError(f"--out is {directory}, which cannot be written to: {error}.") from None
-    display.say(
+    else:
+        agent = Agent.of(resolved)
+        training = Training(resolved, agent.brain, Log(), display)
+        with _claimed(directory, config):
+            _train(Checkpoints(directory, config), agent, training, directory)
+    _report(directory, display)
+
+
+@contextmanager
+def _claimed(directory: Path, config: Config) -> Iterator[None]:
+    """Hold the directory for this process, with the settings in it."""
+    with ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(directory))
+            if state_of(directory, config) == "new":
+                write_json(directory / "config.json", config.to_plain())
+        except OSError as error:
+            raise ConfigError(f"--out is {directory}, which cannot be written to: {error}.") from None
+        yield
+
+
+def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path) -> None:
+    """Train to the end; what stops it before says from where the same command goes on."""
+    config, say = training.config, training.display.say
+    say(
         f"[bold]{config.preset}[/] on [bold]{config.env.id}[/] for {config.steps:,d} steps, seed {config.seed} "
         f"(profile {config.profile}, {agent.brain.device.type}) into {escape(str(directory))}"
     )
-    if state == "unfinished":
-        display.say("an earlier attempt at this run did not finish; starting over")
-    start, training.log = time.perf_counter(), Log(directory)
     try:
-        untrained = training.evaluate_random()
-        random = untrained.line()
-        display.say(f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}")
-        last = training.run(config.steps, evaluated=True) or untrained
-        best = max(line["return_mean"] for line in training.log.lines if line.get("policy") == "greedy")
+        _resume(checkpoints, agent, training, directory)
+        _go_on(checkpoints, agent, training, directory)
+    except OSError as error:
+        raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}") from None
+    except Divergence as divergence:
+        with suppress(OSError):
+            write_json(directory / "diagnosis.json", diagnosis(training, str(divergence)))
+        raise Divergence(f"{divergence} See {directory / 'diagnosis.json'}; {checkpoints.last_good}") from None
+    except EnvironmentFault as fault:
+        raise EnvironmentFault(f"{fault} ({checkpoints.last_good})") from fault
+    except Stopped:
+        say(f"stopped at step {training.step:,d}; {escape(checkpoints.last_good)}")
+        raise
     finally:
         training.log.close()
+
+
+def _resume(checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path) -> None:
+    """Take up the newest checkpoint, if there is one, and open the log where it was then."""
+    for warning in checkpoints.find():
+        training.display.say(f"[yellow]warning:[/] {escape(warning)}")
+    manifest = checkpoints.manifest
+    if manifest is None:
+        training.log = Log(directory)
+        return
+    checkpoints.restore(agent, training)
+    training.log = Log(directory, manifest.logs)
+    training.display.say(f"going on from step {training.step:,d}")
+    if manifest.package != (here := version("monotau")):
+        training.display.say(
+            f"[yellow]warning:[/] the checkpoint is of monotau {manifest.package}, this is {here}: the end may differ "
+            "from that of a run by one version"
+        )
+
+
+def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path) -> None:
+    """Train, with a checkpoint and an evaluation after each iteration, and write down what came of it."""
+    config, start = training.config, time.perf_counter()
+    before = checkpoints.manifest.seconds if checkpoints.manifest else 0.0
+    last = None if training.iteration else training.evaluate_random()
+    lines = training.log.lines
+    random = next(line for line in lines if line.get("policy") == "random")
+    training.display.say(f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}")
+    with training.session(config.steps):
+        # The checkpoint comes first: an evaluation that was cut off is done again, and training is not.
+        if training.iteration:
+            last = _evaluate(agent, training, directory)
+        while training.iterate(config.steps):
+            checkpoints.save(agent, training, before + time.perf_counter() - start)
+            last = _evaluate(agent, training, directory)
+    assert last is not None  # noqa: S101  # for the type checker
     agent.save(directory / "agent")
     title = f"{config.preset} on {config.env.id}, seed {config.seed}"
-    draw_learning_curve(training.log.lines, title, directory / "learning_curve.png")
+    draw_learning_curve(lines, title, directory / "learning_curve.png")
     with torch_threads(config.threads):
         draw_most_telling_state(agent, last, title, directory / "quantile_functions.png")
-    result = {"steps": training.step, "updates": training.updates, "seconds": time.perf_counter() - start}
-    evals = {"random": random, "final": last.line(), "best_return_mean": best}
-    write_json(directory / "result.json", result | evals)
-    _report(directory, display)
+    write_json(
+        directory / "result.json",
+        {
+            "steps": training.step,
+            "updates": training.updates,
+            "seconds": before + time.perf_counter() - start,
+            "random": {name: random[name] for name in last.line()},
+            "final": last.line(),
+            "best_return_mean": _best(lines),
+        },
+    )
+
+
+def _evaluate(agent: Agent, training: Training, directory: Path) -> Evaluation:
+    """Evaluate, and keep the agent if it was never better."""
+    best = _best(training.log.lines)
+    evaluation = training.evaluate()
+    if _best(training.log.lines) > best:
+        agent.save(directory / "best_agent")
+    return evaluation
+
+
+def _best(lines: Sequence[Line]) -> float:
+    """Highest mean return of an evaluation so far."""
+    return max((line["return_mean"] for line in lines if line.get("policy") == "greedy"), default=-math.inf)
 
 
 def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, path: Path) -> None:

@@ -12,7 +12,8 @@ from monotau.envs import EnvFactory, ObservationSpec
 from monotau.errors import ConfigError
 from monotau.presets import settle, take_names
 from monotau.settings import brief, override, to_plain
-from monotau.storage import read_json, write_json, write_tensors
+from monotau.storage import read_json, write_json
+from monotau.tensors import write_tensors
 
 FORMAT = 1
 """Version of what is written."""

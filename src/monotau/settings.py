@@ -171,15 +171,19 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ConfigError(f"the settings file {path} must end in .json, .yaml or .yml.")
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+            return parse_settings(path, file.read(LARGEST_FILE + 1))
     except OSError as error:
         raise ConfigError(f"the settings file {path} cannot be read: {_first_line(error)}.") from None
+
+
+def parse_settings(path: Path, data: bytes) -> dict[str, Any]:
+    """Return the plain values in a file's contents."""
     if len(data) > LARGEST_FILE:
         raise ConfigError(f"{path} is larger than {LARGEST_FILE} bytes; settings are a page of text.")
     try:
         text = data.decode("utf-8-sig")
         if path.suffix == ".json":
-            plain = json.loads(text, object_pairs_hook=_unique_pairs)
+            plain = json.loads(text, object_pairs_hook=unique_pairs)
         else:
             plain = _StrictLoader(text).get_single_data()
     except ConfigError as error:
@@ -191,7 +195,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     return plain
 
 
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object in which no name stands twice."""
     _refuse_repeats([key for key, _ in pairs])
     return dict(pairs)
 

@@ -1,30 +1,71 @@
-"""Files that are whole or absent: JSON and tensors, written beside and renamed, read without executing anything."""
+"""Files that are whole or absent: written beside, forced to disk and renamed; read without executing anything."""
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import safetensors
-import safetensors.torch
-from torch import Tensor
+from typing import IO, Any, NamedTuple, final
 
 from monotau.errors import ConfigError
-from monotau.settings import read_settings
+from monotau.settings import LARGEST_FILE, parse_settings
+
+CHUNK_BYTES = 1 << 20
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old one or the new one and never a part."""
+class Damage(ConfigError):
+    """A file that is not there, or not what was written."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
+
+
+class Record(NamedTuple):
+    """What identifies the contents of a file, or of its beginning."""
+
+    bytes: int
+    sha256: str
+
+
+@final
+class Writer:
+    """Writes to a file that holds `kept` so far, and counts and hashes all of it."""
+
+    def __init__(self, file: IO[bytes], kept: bytes = b"") -> None:
+        self._file, self._bytes, self._hash = file, len(kept), hashlib.sha256(kept)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Add to the file."""
+        self._file.write(data)
+        self._hash.update(data)
+        self._bytes += len(data)
+
+    def sync(self) -> Record:
+        """Force all of it to disk, and return what it is."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return Record(self._bytes, self._hash.hexdigest())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Writer]:
+    """Write a file so that a reader, or a crash, sees the old one or the new one and never a part.
+
+    The new name itself is on disk only after `sync_directory`.
+    """
     beside = unfinished(path)
     try:
         with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            writer = Writer(file)
+            yield writer
+            writer.sync()
         os.replace(beside, path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise
 
 
@@ -33,24 +74,94 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.tmp")
 
 
+def sync_directory(path: Path) -> None:
+    """Force the names in a directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file; it is on disk, name and all, when this returns."""
+    with writing(path) as writer:
+        writer.write(data)
+    sync_directory(path.parent)
+
+
 def write_json(path: Path, plain: Mapping[str, Any]) -> None:
     """Write plain values as readable JSON."""
-    write_bytes(path, (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode())
+    write_bytes(path, to_json(plain))
+
+
+def to_json(plain: Mapping[str, Any]) -> bytes:
+    """Return plain values as readable JSON, always the same for the same values."""
+    return (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[IO[bytes]]:
+    """Open a regular file for reading; a link would lead elsewhere, and a pipe would never end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise Damage(path, f"cannot be read: {error.strerror}.") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Damage(path, "cannot be read: it is not a regular file.")
+    with open(descriptor, "rb") as file:
+        yield file
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file written by `write_json`."""
-    return read_settings(path)
+    with reading(path) as file:
+        return parse_settings(path, file.read(LARGEST_FILE + 1))
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors in the safetensors format."""
-    write_bytes(path, safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+def record_of(path: Path, most_bytes: int | None = None) -> Record:
+    """Look at a file, or at the beginning of it."""
+    digest, count = hashlib.sha256(), 0
+    with reading(path) as file:
+        while chunk := file.read(CHUNK_BYTES if most_bytes is None else min(CHUNK_BYTES, most_bytes - count)):
+            digest.update(chunk)
+            count += len(chunk)
+    return Record(count, digest.hexdigest())
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read tensors; a file that is missing or not safetensors is refused."""
-    try:
-        return safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise ConfigError(f"the weights {path} cannot be read: {error}.") from None
+def check(path: Path, record: Record, *, whole: bool = True) -> None:
+    """Refuse a file that is not what was recorded, or that does not begin so where more may have been added."""
+    with reading(path) as file:
+        size = os.fstat(file.fileno()).st_size
+    if size < record.bytes or (whole and size > record.bytes):
+        raise Damage(path, f"is damaged: it has {size} bytes, but {record.bytes} were written.")
+    if record_of(path, record.bytes) != record:
+        raise Damage(path, "is damaged: its contents are not those that were written.")
+
+
+@final
+class Appended:
+    """A file that only grows, and can be cut back to what was once recorded of it."""
+
+    def __init__(self, path: Path, record: Record | None = None) -> None:
+        """Open it empty, or cut back to what was recorded, which is checked first."""
+        if record is not None:
+            check(path, record, whole=False)
+        self._file = open(path, "r+b" if record else "wb")  # noqa: SIM115  # closed by `close`
+        self.kept = self._file.read(record.bytes) if record else b""
+        self._file.truncate()
+        self._writer = Writer(self._file, self.kept)
+
+    def write(self, data: bytes) -> None:
+        """Add to the end, so that a reader sees it at once."""
+        self._writer.write(data)
+        self._file.flush()
+
+    def sync(self) -> Record:
+        """Force all of it to disk, and return what it is."""
+        return self._writer.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,13 +1,13 @@
 """Training, readable top to bottom: iterations of acting, storing and learning, with an evaluation after each."""
 
-import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from monotau.configs import Config
 from monotau.envs import ObservationSpec
@@ -15,11 +15,11 @@ from monotau.errors import ConfigError, Divergence
 from monotau.evaluate import Evaluation, evaluate, fine_crossing
 from monotau.learner import Learner
 from monotau.log import Log
-from monotau.networks.factory import NetworkFactory
+from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.networks.layers import Layers
 from monotau.presets import Resolved
 from monotau.progress import Display
-from monotau.replay import Layout
+from monotau.replay import Batch, Layout
 from monotau.rollout import Policy, Rollout
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 
@@ -63,6 +63,19 @@ class Brain:
         self.curious = Policy(self.learner.online, actions, self.explorer)
         self.greedy = Policy(self.learner.online, actions)
 
+    def state(self) -> dict[str, Tensor]:
+        """Everything learned, by name."""
+        return self.learner.state() | prefixed("explorer", self.explorer.state())
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        self.learner.load_state(tensors)
+        self.explorer.load_state(unprefixed("explorer", tensors))
+
+    def trainers(self) -> dict[str, Trainer]:
+        """Return all optimisers, by what they train."""
+        return {"online": self.learner.trainer} | self.explorer.trainers()
+
 
 class Training:
     """A run: a brain, a replay and how far they have come. The unit of progress is the iteration."""
@@ -80,19 +93,22 @@ class Training:
         )
         self.replay = config.replay.build(layout, horizon_steps=config.steps)
         self.step, self.iteration, self.updates = 0, 0, 0
+        self.batch: Batch | None = None  # the last one learned from, for a look at it when learning fails
 
-    def run(self, total_steps: int, *, evaluated: bool) -> Evaluation | None:
-        """Train until `total_steps` are done, with an evaluation after each iteration; returns the last one."""
-        last: Evaluation | None = None
+    @contextmanager
+    def session(self, total_steps: int) -> Iterator[None]:
+        """Hold torch's threads and the bar while the block trains up to `total_steps`."""
         with torch_threads(self.config.threads), self.display.bar(total_steps, self.step):
-            while self.step < total_steps:
-                self.iterate(min(self.config.iteration_steps, total_steps - self.step))
-                if evaluated:
-                    last = self.evaluate()
-        return last
+            yield
 
-    def iterate(self, steps: int) -> None:
-        """Act, store and learn for so many steps, from fresh environments to the cut of the episodes in flight."""
+    def iterate(self, total_steps: int) -> bool:
+        """Act, store and learn for an iteration, from fresh environments to the cut of the episodes in flight.
+
+        Does nothing, and says so, when `total_steps` are done.
+        """
+        steps = min(self.config.iteration_steps, total_steps - self.step)
+        if steps <= 0:
+            return False
         config, learner, explorer = self.config, self.brain.learner, self.brain.explorer
         explore = numpy_stream(config.seed, "explore", self.iteration)
         explore_fractions = torch_stream(config.seed, "explore", self.iteration)
@@ -101,6 +117,7 @@ class Training:
         seed = stream_seed(config.seed, "environments", self.iteration)
         rollout = Rollout(self.envs, config.env.num_envs, config.env.frame_stack, seed, self.step)
         window = _Window(self.step, self.updates)
+        explorer.metrics()  # what it has averaged since the last line is left behind, as the window's numbers are
         try:
             for _ in range(steps // config.env.num_envs):
                 epsilon = config.epsilon.at(self.step - config.replay.warmup_steps)
@@ -112,12 +129,11 @@ class Training:
                 if self.replay.ready:
                     for _ in range(passed(before, self.step, config.update.every_steps)):
                         batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
+                        self.batch = batch
                         update = learner.update(batch, learning, with_current=explorer.wants_target)
                         explorer.learn(batch, update.current, learning)
                         if self.replay.wants_losses:
-                            losses = update.losses.cpu().numpy()
-                            self._check_loss(float(losses.sum()))
-                            self.replay.update(batch.index, losses)
+                            self.replay.update(batch.index, update.losses.cpu().numpy())
                         window.losses.append(update.losses.mean())
                         self.updates += 1
                     if passed(before, self.step, config.update.sync_every_steps):
@@ -126,13 +142,18 @@ class Training:
                     self._log(window, epsilon)
                     window = _Window(self.step, self.updates)
             self.replay.cut(rollout.observations[:, -1])
-            if window.losses:  # what happened since the last line is not to go by unseen
-                self._check_loss(torch.stack(window.losses).mean().item())
-                if not learner.finite():
-                    raise self._divergence("weights are no longer finite numbers")
+            if not learner.finite():
+                raise Divergence("weights are no longer finite numbers")
+        except Divergence as divergence:
+            rate = config.optimiser.learning_rate
+            raise Divergence(
+                f"{config.preset} on {self.envs.name}, step {self.step}: {divergence}; a lower optimiser.learning_rate "
+                f"(now {rate:g}) or smaller rewards may help."
+            ) from None
         finally:
             rollout.close()
         self.iteration += 1
+        return True
 
     def evaluate(self) -> Evaluation:
         """Evaluate the greedy policy and log it."""
@@ -172,18 +193,6 @@ class Training:
         self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
         return evaluation
 
-    def _check_loss(self, loss: float) -> None:
-        """Stop when the loss is no longer a finite number: nothing can be learned from there."""
-        if not math.isfinite(loss):
-            raise self._divergence(f"the loss is {loss}")
-
-    def _divergence(self, found: str) -> Divergence:
-        rate = self.config.optimiser.learning_rate
-        return Divergence(
-            f"{self.config.preset} on {self.envs.name}, step {self.step}: {found}; a lower optimiser.learning_rate "
-            f"(now {rate}) or smaller rewards may help."
-        )
-
     def _log(self, window: "_Window", epsilon: float) -> None:
         """Write a line of kind train, and show it."""
         seconds = time.perf_counter() - window.start
@@ -205,7 +214,6 @@ class Training:
             rows = self.replay.sample(self.config.update.batch_size, numpy_stream(seed, "diagnosis", self.step))
             fractions = torch_stream(seed, "diagnosis", self.step)
             numbers |= self.brain.learner.diagnose(rows.to(self.brain.device), fractions)
-            self._check_loss(numbers["loss"] or 0.0)
         numbers["updates_per_second"] = (self.updates - window.updates) / seconds
         numbers["steps_per_second"] = (self.step - window.step) / seconds
         self.log.write("train", self.step, numbers)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.networks import Estimate, HeadConfig, Network
-from monotau.networks.factory import NetworkFactory
+from monotau.networks.factory import NetworkFactory, Trainer
 from monotau.replay import Batch
 
 
@@ -40,6 +40,10 @@ class Explorer(ABC):
 
     def metrics(self) -> dict[str, float]:
         """Return averages since the last call."""
+        return {}
+
+    def trainers(self) -> dict[str, Trainer]:
+        """Return the optimisers of everything that is learned; the default has none."""
         return {}
 
     def state(self) -> dict[str, Tensor]:

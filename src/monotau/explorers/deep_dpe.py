@@ -12,7 +12,7 @@ from monotau.distributions import Distribution
 from monotau.errors import ConfigError, check_least, check_positive
 from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, Network, Role
-from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
+from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.networks.heads.dqn import Dqn, DqnHead
 from monotau.networks.layers import Layers
 from monotau.networks.torsos import prepare
@@ -166,6 +166,10 @@ class DeepDpeExplorer(Explorer):
     def metrics(self) -> dict[str, float]:
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
         return drained(bonus_mean=self.seen, predictor_loss=self.losses)
+
+    def trainers(self) -> dict[str, Trainer]:
+        """Return what trains here."""
+        return {"predictor": self.trainer, "future": self.future_trainer}
 
     def state(self) -> dict[str, Tensor]:
         """Weights of all four networks, the scale of inputs and the unit of distance."""

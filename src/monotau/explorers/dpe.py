@@ -13,7 +13,7 @@ from monotau.distributions import Distribution
 from monotau.errors import ConfigError
 from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, Network, Role
-from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
+from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.replay import Batch
 
 
@@ -123,6 +123,10 @@ class DpeExplorer(Explorer):
     def metrics(self) -> dict[str, float]:
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
         return drained(bonus_mean=self.seen, predictor_loss=self.losses)
+
+    def trainers(self) -> dict[str, Trainer]:
+        """Return what trains here."""
+        return {"predictor": self.trainer}
 
     def state(self) -> dict[str, Tensor]:
         """Weights of the predictor (and of a frozen target) and the moments."""

@@ -1,14 +1,15 @@
 """Makes networks of one architecture, each with its own initialisation, and the optimisers that train them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from monotau.envs.spec import ObservationSpec
-from monotau.errors import check_positive
+from monotau.errors import Divergence, check_positive
 from monotau.networks.heads import HeadConfig
 from monotau.networks.layers import Layers
 from monotau.networks.network import Network
@@ -76,21 +77,69 @@ class Trainer:
             self.main = torch.optim.RMSprop(rest, lr=rate, eps=epsilon, alpha=0.95, centered=True)
 
     def descend(self, loss: Tensor) -> None:
-        """Take one step down the gradient of a scalar loss."""
-        optimisers = (self.main, *self.apart)
-        for optimiser in optimisers:
+        """Take one step down the gradient of a scalar loss; none that would lead out of the finite numbers."""
+        for optimiser in self._optimisers:
             optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        for optimiser in optimisers:
+        gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
+        steepest = nn.utils.get_total_norm(gradients, math.inf)
+        if not math.isfinite((loss.detach() + steepest).item()):  # one number for all, so one wait for a GPU
+            raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")
+        for optimiser in self._optimisers:
             optimiser.step()
         self.network.changed()
 
+    @property
+    def _optimisers(self) -> tuple[torch.optim.Optimizer, ...]:
+        return self.main, *self.apart
 
-def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
+        """What the optimisers remember of each weight, by numbers of optimiser and weight."""
+        return {
+            f"{number}.{weight}.{name}": value
+            for number, optimiser in enumerate(self._optimisers)
+            for weight, memory in optimiser.state_dict()["state"].items()
+            for name, value in memory.items()
+        }
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        left = dict(tensors)
+        for number, optimiser in enumerate(self._optimisers):
+            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
+            shapes = _remembered(optimiser)
+            memories: dict[int, dict[str, Tensor]] = {}
+            for index, weight in enumerate(weights):
+                memory = {name: left.pop(key) for name in shapes if (key := f"{number}.{index}.{name}") in left}
+                if any(memory[name].shape != (weight.shape if wide else ()) for name, wide in shapes.items() if memory):
+                    raise RuntimeError(f"the memory of optimiser {number} for weight {index} has another shape")
+                if memory:
+                    memories[index] = memory
+            groups = optimiser.state_dict()["param_groups"]
+            optimiser.load_state_dict({"state": memories, "param_groups": groups})
+        if left:
+            raise RuntimeError(f"no optimiser remembers {', '.join(sorted(left)[:3])}")
+
+
+def _remembered(optimiser: torch.optim.Optimizer) -> dict[str, bool]:
+    """What an optimiser remembers of each weight, and whether that has the weight's shape; found by trying."""
+    weight = torch.zeros(2, requires_grad=True)
+    weight.grad = torch.zeros(2)
+    settings = {name: value for name, value in optimiser.param_groups[0].items() if name != "params"}
+    kind: Any = type(optimiser)
+    trial = kind([{"params": [weight]} | settings])
+    trial.step()
+    return {name: bool(value.ndim) for name, value in trial.state[weight].items()}
+
+
+V = TypeVar("V")
+
+
+def prefixed(prefix: str, tensors: Mapping[str, V]) -> dict[str, V]:
     """Return the tensors under names that start with the prefix."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def unprefixed(prefix: str, tensors: Mapping[str, V]) -> dict[str, V]:
     """Return those tensors whose names start with the prefix, without it."""
     return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from monotau.replay.base import Layout, Replay, ReplayConfig
+from monotau.replay.base import Layout, Replay, ReplayConfig, Span
 from monotau.replay.prioritized import Prioritized, PrioritizedReplay
 from monotau.replay.ring import Ring, Uniform
 from monotau.replay.transitions import Batch, Steps, Written
@@ -18,6 +18,7 @@ __all__ = [
     "Replay",
     "ReplayConfig",
     "Ring",
+    "Span",
     "Steps",
     "Uniform",
     "Written",

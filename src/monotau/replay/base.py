@@ -2,7 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
@@ -42,6 +44,34 @@ class Replay(ABC):
     def update(self, index: Int64[np.ndarray, "B"], losses: Float[np.ndarray, "B"]) -> None:
         """Take note of the losses of a batch, before anything is added; the default has no use for them."""
         return
+
+    @property
+    @abstractmethod
+    def span(self) -> "Span":
+        """Which rows of each lane are stored, counted from its first; between iterations only."""
+
+    @abstractmethod
+    def rows(self, since: Int64[np.ndarray, "E"]) -> dict[str, list[np.ndarray]]:
+        """Return views of the stored rows from those of each lane on; what a row holds does not change any more."""
+
+    @abstractmethod
+    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Store rows that `rows` returned, joined; older ones first."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what there is beside the rows; nothing by default."""
+        return {}
+
+    def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over what `state` returned, after the rows were put back."""
+        return
+
+
+class Span(NamedTuple):
+    """The rows of each lane that are stored, by their numbers: from the first to before the end."""
+
+    first: Int64[np.ndarray, "E"]
+    end: Int64[np.ndarray, "E"]
 
 
 @dataclass(frozen=True, kw_only=True)

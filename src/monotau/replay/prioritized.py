@@ -1,5 +1,6 @@
 """Prioritised replay (Schaul et al. 2016): transitions with a large loss are replayed more often."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay.base import Layout, Replay, ReplayConfig
+from monotau.replay.base import Layout, Replay, ReplayConfig, Span
 from monotau.replay.ring import Ring
 from monotau.replay.sum_tree import SumTree
 from monotau.replay.transitions import Batch, Steps, Written
@@ -132,13 +133,36 @@ class PrioritizedReplay(Replay):
         if not np.isfinite(losses).all():
             raise Divergence(
                 f"the loss of a replayed transition is {losses[~np.isfinite(losses)][0]}, but a priority must be a "
-                "finite number; a lower optimiser.learning_rate or smaller rewards may help."
+                "finite number"
             )
         if (losses < 0).any():
             raise ValueError(f"A loss is {losses.min()}, but a priority must not be negative; no mass is less than 0.")
         leaves = (losses.astype(np.float64) + LEAST_PRIORITY) ** self._config.alpha
         self._tree.set(index, leaves)
         self._largest = max(self._largest, float(leaves.max()))
+
+    @property
+    def span(self) -> Span:
+        """Which rows of each lane are stored."""
+        return self._ring.span
+
+    def rows(self, since: Int64[np.ndarray, "E"]) -> dict[str, list[np.ndarray]]:
+        """Return views of the stored rows from those of each lane on."""
+        return self._ring.rows(since)
+
+    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Store rows that `rows` returned, joined; older ones first."""
+        self._ring.put_back(rows)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return all leaves, the largest so far and the number of steps."""
+        leaves = self._tree.values(np.arange(self._ring.slots))
+        return {"leaves": leaves, "largest": np.array(self._largest), "added_steps": np.array(self._added_steps)}
+
+    def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over the leaves, the largest and the number of steps."""
+        self._tree.set(np.arange(self._ring.slots), arrays["leaves"])
+        self._largest, self._added_steps = float(arrays["largest"]), int(arrays["added_steps"])
 
     def _follow(self, written: Written) -> Written:
         self._tree.set(written.steps, np.full(len(written.steps), self._largest))

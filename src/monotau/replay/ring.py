@@ -1,5 +1,6 @@
 """The replay ring: stores each frame once, one lane per environment, and folds n-step transitions when sampled."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
-from monotau.replay.base import Layout, Replay, ReplayConfig
+from monotau.replay.base import Layout, Replay, ReplayConfig, Span
 from monotau.replay.transitions import Batch, Steps, Written
 
 # The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
@@ -77,6 +78,13 @@ class Ring(Replay):
         self._actions = np.zeros(lanes * lane_slots, np.int32)
         self._rewards = np.zeros(lanes * lane_slots, np.float32)
         self._flags = np.full(lanes * lane_slots, FINAL, np.uint8)
+
+        self._columns = {
+            "frames": self._frames,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "flags": self._flags,
+        }
 
         self._written = np.zeros(lanes, np.int64)
         self._open = np.zeros(lanes, np.bool_)  # the lane's last step may still be followed by another of its episode
@@ -201,6 +209,54 @@ class Ring(Replay):
             weights=torch.ones(len(index)),
             index=index,
         )
+
+    @property
+    def span(self) -> Span:
+        """Which rows of each lane are stored: all up to its write head that were not written over."""
+        return Span(np.maximum(self._written - self._lane_slots, 0), self._written.copy())
+
+    def rows(self, since: Int64[np.ndarray, "E"]) -> dict[str, list[np.ndarray]]:
+        """Return views of the stored rows from those of each lane on, lane by lane, and their numbers."""
+        first, end = np.maximum(self.span.first, since), self._written
+        spans = [span for lane in range(self._lanes) for span in self._slots(lane, int(first[lane]), int(end[lane]))]
+        pieces = {name: [column[span] for span in spans] for name, column in self._columns.items()}
+        return {"first": [first], "end": [end.copy()]} | pieces
+
+    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Store rows that `rows` returned, joined; older ones first."""
+        first, end = rows["first"], rows["end"]
+        self._check_rows(rows, first, end)
+        done = 0
+        for lane in range(self._lanes):
+            for span in self._slots(lane, int(first[lane]), int(end[lane])):
+                count = span.stop - span.start
+                for name, column in self._columns.items():
+                    column[span] = rows[name][done : done + count]
+                done += count
+        self._written[:] = end
+        self._stored_steps = int(np.count_nonzero(self._flags < FINAL))
+
+    def _check_rows(self, rows: Mapping[str, np.ndarray], first: np.ndarray, end: np.ndarray) -> None:
+        lanes = first.shape == end.shape == self._written.shape and first.dtype == end.dtype == np.int64
+        count = int((end - first).sum()) if lanes else -1
+        wanted = {name: (count, *column.shape[1:]) for name, column in self._columns.items()}
+        fits = lanes and (first >= 0).all() and (first <= end).all() and (end - first <= self._lane_slots).all()
+        # The oldest rows have none before them any more, and rows that fill a lane need none.
+        follows = (first == self._written) | (self._written == 0) | (end - first == self._lane_slots)
+        joined = fits and follows.all()
+        if not joined or any(
+            rows[name].shape != shape or rows[name].dtype != self._columns[name].dtype for name, shape in wanted.items()
+        ):
+            raise ValueError(
+                f"The rows {first} to {end} do not follow those before {self._written} in {self._lanes} lanes of "
+                f"{self._lane_slots}, or are not of this replay's shapes; transitions would be wrong."
+            )
+
+    def _slots(self, lane: int, first: int, end: int) -> list[slice]:
+        """Return where the rows from `first` to before `end` of a lane are, at most a lane's length of them."""
+        start, low = lane * self._lane_slots, first % self._lane_slots
+        beyond = max(0, low + end - first - self._lane_slots)  # these start over at the lane's first slot
+        return [slice(start + low, start + low + end - first - beyond), slice(start, start + beyond)]
 
     @property
     def _reach(self) -> int:

@@ -1,0 +1,84 @@
+"""One process for each run directory, and its end when it is told to stop."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from types import FrameType
+
+from monotau.errors import ConfigError
+
+LOCK = ".lock"
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+GRACE_SECONDS = 8.0
+"""From the first signal to the end at the latest."""
+
+SHOW_CURSOR = "\x1b[?25h"
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold a directory for this process alone; whoever comes second is refused at once.
+
+    The lock is the kernel's, so it ends with the process however that ends, and the file itself may stay.
+    """
+    with open(directory / LOCK, "a+") as file:
+        try:
+            flock(file, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read(100).strip() or "another process"
+            raise ConfigError(
+                f"--out is {directory}, which {holder} is training into now; name another directory, or wait for it."
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        yield
+
+
+class Stopped(BaseException):
+    """A signal asked for the end; not an Exception, so that nobody takes it for a failure of their own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Raise `Stopped` in the block at SIGINT or SIGTERM; a second one ends the process there and then.
+
+    What is on disk is whole at any moment, so that no moment is a bad one.
+    """
+
+    last_word: list[threading.Timer] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for each in SIGNALS:
+            signal.signal(each, leave)
+        # Foreign code may swallow what is raised here, or keep the interpreter waiting.
+        last_word.append(threading.Timer(GRACE_SECONDS, leave, (number, None)))
+        last_word[0].daemon = True
+        last_word[0].start()
+        raise Stopped(number)
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        if sys.stdout.isatty():
+            os.write(sys.stdout.fileno(), SHOW_CURSOR.encode())
+        os._exit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for timer in last_word:
+            timer.cancel()

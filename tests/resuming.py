@@ -1,0 +1,33 @@
+"""What is the same in two runs that ended alike, however often one of them was cut off."""
+
+import json
+from pathlib import Path
+
+from monotau.checkpoint import generations
+from monotau.log import TIMING, read_lines
+from tests.small_runs import contents
+
+
+def end_of(directory: Path) -> dict[str, object]:
+    """Everything that a run leaves behind, but for time: weights, optimisers, replay, priorities and metrics."""
+    newest = generations(directory / "checkpoints")[0]
+    manifest = json.loads((newest / "manifest.json").read_text())
+    for name in ("seconds", "sha256", "logs"):  # the logs hold times too
+        del manifest[name]
+    result = json.loads((directory / "result.json").read_text())
+    del result["seconds"]
+    lines = read_lines(directory / "metrics.jsonl")
+    return {
+        "metrics": [{name: value for name, value in line.items() if name not in TIMING} for line in lines],
+        "manifest": manifest,
+        "result": result,
+        "generation": {name: data for name, data in contents(newest).items() if name != "manifest.json"},
+        "segments": {name: (directory / "checkpoints" / "replay" / name).read_bytes() for name in manifest["segments"]},
+        "agent": contents(directory / "agent"),
+        "best_agent": contents(directory / "best_agent"),
+    }
+
+
+def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
+    """Names of the parts that differ."""
+    return [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]

@@ -1,0 +1,132 @@
+"""Tensors on disk: bit by bit, in the format that others read, and refused where anything is out of order."""
+
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from monotau.errors import ConfigError
+from monotau.storage import record_of
+from monotau.tensors import DTYPES, map_arrays, read_tensors, write_arrays, write_tensors
+
+TENSORS = {
+    "weights": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
+    "moments": torch.tensor([1e300, -2.5, 0.1], dtype=torch.float64),
+    "steps": torch.tensor(7),
+    "mask": torch.tensor([True, False]),
+    "turned": torch.arange(6.0).reshape(2, 3).T,
+    "empty": torch.zeros(0, 5),
+}
+
+
+def test_tensors_come_back_bit_by_bit(tmp_path):
+    write_tensors(tmp_path / "x.safetensors", TENSORS)
+    back = read_tensors(tmp_path / "x.safetensors")
+    assert back.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert back[name].dtype == tensor.dtype
+        assert torch.equal(back[name], tensor)
+    back["weights"] += 1  # they own their memory
+    assert torch.equal(read_tensors(tmp_path / "x.safetensors")["weights"], TENSORS["weights"])
+
+
+def test_nothing_at_all_comes_back_as_nothing(tmp_path):
+    write_arrays(tmp_path / "x", {})
+    assert map_arrays(tmp_path / "x") == {}
+
+
+anything = st.dictionaries(
+    st.text(max_size=8),
+    arrays.arrays(st.sampled_from(sorted(DTYPES.values())), arrays.array_shapes(min_dims=0, max_dims=4, min_side=0)),
+    max_size=5,
+)
+
+
+@given(anything)
+def test_the_library_of_the_format_reads_what_is_written_and_the_other_way_round(tmp_path_factory, values):
+    path = tmp_path_factory.mktemp("tensors") / "x.safetensors"
+    values.pop("__metadata__", None)  # the format's own
+    assert write_arrays(path, {name: [value] for name, value in values.items()}) == record_of(path)
+    theirs = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file({name: value.copy() for name, value in values.items()}, path)
+    for back in (theirs, map_arrays(path)):
+        assert back.keys() == values.keys()
+        for name, value in values.items():
+            assert (back[name].dtype, back[name].shape) == (value.dtype, value.shape)
+            assert back[name].tobytes() == value.tobytes()
+
+
+def test_pieces_are_joined_along_the_first_axis_without_a_copy_in_memory(tmp_path):
+    ring = np.arange(24, dtype=np.int32).reshape(8, 3)
+    write_arrays(tmp_path / "x", {"rows": [ring[6:], ring[:0], ring[:2]], "one": [np.array(7.0)]})
+    back = map_arrays(tmp_path / "x")
+    assert back["rows"].tolist() == [*ring[6:].tolist(), *ring[:2].tolist()]
+    assert back["one"] == 7.0
+    assert back["one"].shape == ()
+
+
+def test_what_is_mapped_cannot_be_changed(tmp_path):
+    write_arrays(tmp_path / "x", {"a": [np.zeros(3)]})
+    with pytest.raises(ValueError, match="read-only"):
+        map_arrays(tmp_path / "x")["a"][0] = 1
+
+
+class Bomb:
+    """What a pickle may do."""
+
+    def __reduce__(self):
+        return os.mkdir, ("pwned",)
+
+
+def header(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+HOSTILE = {
+    "pickle": pickle.dumps(Bomb()),
+    "empty": b"",
+    "noise": bytes(range(256)),
+    "endless header": b"\xff" * 8 + b"{}",
+    "no json": header("{x"),
+    "beyond the end": header('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}') + b"\0" * 4,
+    "wrong size": header('{"a":{"dtype":"F32","shape":[9],"data_offsets":[0,8]}}') + b"\0" * 8,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_damaged_file_of_tensors_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(ConfigError, match=r"x\.safetensors (is no file of tensors|cannot be read): ") as caught:
+        read_tensors(path)
+    assert "\n" not in str(caught.value)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_a_checkpoint_of_torch_is_refused(tmp_path):
+    torch.save({"a": torch.zeros(2)}, tmp_path / "x.safetensors")
+    with pytest.raises(ConfigError, match=r"x\.safetensors is no file of tensors: "):
+        read_tensors(tmp_path / "x.safetensors")
+
+
+def test_a_torn_file_of_tensors_is_refused(tmp_path):
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, TENSORS)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match=r"x\.safetensors is no file of tensors: "):
+        read_tensors(path)
+
+
+def test_a_file_of_tensors_that_is_missing_or_a_directory_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"x\.safetensors cannot be read: No such file"):
+        read_tensors(tmp_path / "x.safetensors")
+    with pytest.raises(ConfigError, match=r" cannot be read: it is not a regular file"):
+        read_tensors(tmp_path)
