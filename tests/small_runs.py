@@ -1,6 +1,5 @@
 """Runs of seconds, and environments that the tests can see through."""
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -37,11 +36,6 @@ def small_run(preset: str = "ndqfn-dpe", env: str = "CartPole-v1", **settings: A
 
 def silent() -> Console:
     return Console(quiet=True)
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory, by its path."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 class Frames(gym.Env):

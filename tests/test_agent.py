@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from benchmarks.endings import contents
 from gymnasium import spaces
 
 from monotau.agent import Agent
@@ -16,7 +17,7 @@ from monotau.errors import ConfigError
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.tensors import read_tensors, write_tensors
-from tests.small_runs import SMALL, Frames, contents
+from tests.small_runs import SMALL, Frames
 
 IMAGE = spaces.Box(0, 255, (6, 7, 2), np.uint8)
 FROZEN = {"explorer": {"target": "frozen", "normalise": True}}

@@ -4,13 +4,13 @@ import io
 import os
 
 import pytest
+from benchmarks.endings import differences, end_of
 from rich.console import Console
 
 from monotau import run
 from monotau.presets import PRESETS, resolve
 from monotau.run import train_into
-from tests.resuming import differences, end_of
-from tests.small_runs import SMALL, contents, silent
+from tests.small_runs import SMALL, silent
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 import gymnasium as gym
 import pytest
 import torch
+from benchmarks.endings import contents
 
 from monotau import cli
 from monotau.agent import Agent
@@ -23,7 +24,7 @@ from monotau.networks import HEADS, TORSOS
 from monotau.presets import PRESETS, PROFILES
 from monotau.replay import REPLAYS
 from monotau.storage import write_json
-from tests.small_runs import SMALL, SMALL_FLAGS, contents, small_run
+from tests.small_runs import SMALL, SMALL_FLAGS, small_run
 
 CLASSIC = PROFILES["classic"].settings
 

@@ -24,6 +24,7 @@ ORDER = [
     "tensors",
     "events",
     "log",
+    "manifest",
     "processes",
     "progress",
     "distributions",

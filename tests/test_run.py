@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from benchmarks.endings import contents
 from rich.console import Console
 
 from monotau import run
@@ -18,7 +19,7 @@ from monotau.evaluate import Evaluation
 from monotau.log import TIMING, read_lines
 from monotau.run import FILES, default_directory, draw_most_telling_state, state_of, train_into
 from monotau.storage import read_json, unfinished, write_json
-from tests.small_runs import SMALL, contents, silent, small_run
+from tests.small_runs import SMALL, silent, small_run
 from tests.test_log import scalars
 
 EVAL = {"return_mean", "return_std", "episodes", "policy", "crossing", "seconds"}

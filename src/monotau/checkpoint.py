@@ -1,37 +1,29 @@
-"""Checkpoints: generations of everything a run needs to go on, each whole or absent, each verified before it is used.
+"""Checkpoints: everything a run needs to go on, each generation whole or absent and verified before it is used.
 
-A generation is a directory named by its iteration. Beside what `Agent.save` writes it holds the optimisers and the
-priorities. The rows of the replay are in segments, one for each iteration, written once and shared by generations. The
-manifest of a generation names all its files with their sizes and SHA-256.
+Beside what `Agent.save` writes a generation holds the optimisers and the priorities. The rows of the replay are in
+segments, one for each iteration, written once and shared by generations.
 """
 
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from monotau.agent import Agent
 from monotau.configs import Config
 from monotau.errors import ConfigError, StorageFault
-from monotau.events import FILE_NAME as EVENTS
-from monotau.log import METRICS
+from monotau.manifest import FILES, HOME, MANIFEST, TRAINING, WEIGHTS, Manifest, generations, name_of, read_manifest
 from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
 from monotau.settings import brief
-from monotau.storage import Damage, Record, check, read_json, reading, record_of, sync_directory, to_json, write_bytes
+from monotau.storage import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
 from monotau.tensors import map_arrays, read_tensors, write_arrays
 from monotau.train import Training
-
-SCHEMA = 1
-"""Version of what is written."""
 
 KEPT = 2
 """Generations that stay: should the newest be damaged, there is another."""
@@ -39,33 +31,7 @@ KEPT = 2
 MOST_SEGMENTS = 200
 """Beyond this the replay is written anew as one segment, so that tiny iterations do not make lists without end."""
 
-HOME, REPLAY, LATEST, MANIFEST, TRAINING = "checkpoints", "replay", "LATEST", "manifest.json", "training.safetensors"
-FILES = ("agent.json", "weights.safetensors", TRAINING)
-LOGS = (METRICS, EVENTS)
-ASIDE = ".damaged"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What a generation is and consists of."""
-
-    iteration: int
-    step: int
-    updates: int
-    seconds: float
-    package: str
-    config_sha256: str
-    files: dict[str, Record]
-    segments: dict[str, Record]
-    logs: dict[str, Record]
-
-    def to_bytes(self) -> bytes:
-        """Return the manifest as JSON that ends with a digest of itself."""
-        plain = {"schema": SCHEMA} | {
-            name: {key: list(record) for key, record in value.items()} if isinstance(value, dict) else value
-            for name, value in vars(self).items()
-        }
-        return to_json(plain | {"sha256": hashlib.sha256(to_json(plain)).hexdigest()})
+REPLAY, LATEST, ASIDE = "replay", "LATEST", ".damaged"
 
 
 class Checkpoints:
@@ -119,7 +85,7 @@ class Checkpoints:
         """Bring agent and training to where the newest generation was written."""
         manifest, path = self._kept[-1], self._path
         try:
-            agent.brain.load_state(read_tensors(path / FILES[1]))
+            agent.brain.load_state(read_tensors(path / WEIGHTS))
             tensors = read_tensors(path / TRAINING)
             for name, trainer in agent.brain.trainers().items():
                 trainer.load_state(unprefixed(f"optimiser.{name}", tensors))
@@ -234,53 +200,6 @@ def _training_state(agent: Agent, training: Training) -> dict[str, np.ndarray]:
         memory = {key: tensor.detach().cpu().numpy() for key, tensor in trainer.state().items()}
         arrays |= prefixed(f"optimiser.{name}", memory)
     return arrays
-
-
-def name_of(iteration: int) -> str:
-    """Name of a generation; names are in the order of iterations."""
-    return f"{iteration:08d}"
-
-
-def generations(home: Path) -> list[Path]:
-    """Return what has the name of a generation, the newest first."""
-    found = [path for path in home.iterdir() if re.fullmatch(r"\d{8,}", path.name)] if home.is_dir() else []
-    return sorted(found, key=lambda path: int(path.name), reverse=True)
-
-
-def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a generation; one that was not written so is refused."""
-    if path.is_symlink() or not path.is_dir():
-        raise ConfigError(f"{path} is not a directory.")
-    file = path / MANIFEST
-    plain = read_json(file)
-    if (schema := plain.pop("schema", None)) != SCHEMA:
-        raise ConfigError(f"{file} has the schema {brief(schema)}, but must have {SCHEMA}.")
-    plain.pop("sha256", None)
-    try:
-        records = {part: _records(plain[part]) for part in ("files", "segments", "logs")}
-        manifest = Manifest(**(plain | records))
-        with reading(file) as opened:
-            same = opened.read() == manifest.to_bytes()
-    except (TypeError, KeyError, ValueError) as error:
-        raise ConfigError(f"{file} is damaged: {brief(str(error))}.") from None
-    counts = (manifest.iteration, manifest.step, manifest.updates)
-    orderly = (
-        same
-        and all(type(count) is int and count >= 0 for count in counts)
-        and set(manifest.files) == set(FILES)
-        and set(manifest.logs) == set(LOGS)
-        and all(re.fullmatch(r"\d{8,}\.safetensors", name) for name in manifest.segments)
-    )
-    if not orderly:
-        raise ConfigError(f"{file} is damaged: its contents are not those that were written.")
-    return manifest
-
-
-def _records(plain: Mapping[str, Any]) -> dict[str, Record]:
-    records = {name: Record(*record) for name, record in plain.items()}
-    if not all(type(record.bytes) is int and isinstance(record.sha256, str) for record in records.values()):
-        raise ValueError("a size or digest is none")
-    return records
 
 
 def _remove(path: Path) -> None:

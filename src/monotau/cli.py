@@ -24,6 +24,7 @@ from monotau.distributions import RISKS, Risk
 from monotau.envs import list_envs
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.explorers import EXPLORERS
+from monotau.manifest import newest_agent
 from monotau.networks import HEADS, TORSOS
 from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names, with_kinds
 from monotau.processes import Stopped, stoppable
@@ -85,7 +86,9 @@ class _Evaluate:
     """Play whole episodes with an agent that was trained or saved in a directory, and print the returns as JSON."""
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    """A run directory, or one that Agent.save wrote."""
+    """A run directory, or one that Agent.save wrote. A run that has not finished plays from its last checkpoint."""
+    best: bool = False
+    """Play with the run's agent as of its best evaluation instead of the last."""
     episodes: int = 20
     """Episodes to play."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
@@ -216,8 +219,7 @@ def _flags(given: _Train) -> list[str]:
 def _evaluate(words: list[str], console: Console) -> None:
     given = _parse(_Evaluate, words, "monotau evaluate")
     risk = Risk(given.risk, given.alpha, given.eta)
-    inner = given.directory / "agent"
-    agent = Agent.load(inner if os.path.isdir(inner) else given.directory, given.env)
+    agent = Agent.load(_agent_in(given.directory, best=given.best), given.env)
     if given.episodes < 1:
         raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
     screen = Console(stderr=True)
@@ -231,6 +233,23 @@ def _evaluate(words: list[str], console: Console) -> None:
             eta=given.eta,
         )
     console.print(json.dumps(played.line() | risk.line(), indent=2), highlight=False)
+
+
+def _agent_in(directory: Path, *, best: bool) -> Path:
+    """Return where the agent is that a directory stands for."""
+    if best:
+        if not os.path.isdir(directory / "best_agent"):
+            raise ConfigError(
+                f"--best is given, but {directory} holds no best_agent: no evaluation was done there yet."
+            )
+        return directory / "best_agent"
+    if os.path.isdir(directory / "agent"):
+        return directory / "agent"
+    if (checkpoint := newest_agent(directory)) is None:
+        return directory
+    note = escape(f"the run in {directory} has not finished; this is checkpoint {checkpoint.name}")
+    Console(stderr=True).print(note, highlight=False, soft_wrap=True)
+    return checkpoint
 
 
 def _list(words: list[str], console: Console) -> None:

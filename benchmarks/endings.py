@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
-from monotau.checkpoint import generations
 from monotau.log import TIMING, read_lines
-from tests.small_runs import contents
+from monotau.manifest import generations
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory, by its path."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def end_of(directory: Path) -> dict[str, object]:

@@ -1,0 +1,106 @@
+"""The manifest of a checkpoint: what a generation is, and every file it needs with its size and SHA-256.
+
+A generation is a directory named by its iteration, which counts once its manifest says what is in it.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monotau.errors import ConfigError
+from monotau.events import FILE_NAME as EVENTS
+from monotau.log import METRICS
+from monotau.settings import brief
+from monotau.storage import Record, check, read_json, reading, to_json
+
+SCHEMA = 1
+"""Version of what is written."""
+
+HOME, MANIFEST, WEIGHTS, TRAINING = "checkpoints", "manifest.json", "weights.safetensors", "training.safetensors"
+FILES = ("agent.json", WEIGHTS, TRAINING)
+LOGS = (METRICS, EVENTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a generation is and consists of."""
+
+    iteration: int
+    step: int
+    updates: int
+    seconds: float
+    package: str
+    config_sha256: str
+    files: dict[str, Record]
+    segments: dict[str, Record]
+    logs: dict[str, Record]
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as JSON that ends with a digest of itself."""
+        plain = {"schema": SCHEMA} | {
+            name: {key: list(record) for key, record in value.items()} if isinstance(value, dict) else value
+            for name, value in vars(self).items()
+        }
+        return to_json(plain | {"sha256": hashlib.sha256(to_json(plain)).hexdigest()})
+
+
+def name_of(iteration: int) -> str:
+    """Name of a generation; names are in the order of iterations."""
+    return f"{iteration:08d}"
+
+
+def generations(home: Path) -> list[Path]:
+    """Return what has the name of a generation, the newest first."""
+    found = [path for path in home.iterdir() if re.fullmatch(r"\d{8,}", path.name)] if home.is_dir() else []
+    return sorted(found, key=lambda path: int(path.name), reverse=True)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a generation; one that was not written so is refused."""
+    if path.is_symlink() or not path.is_dir():
+        raise ConfigError(f"{path} is not a directory.")
+    file = path / MANIFEST
+    plain = read_json(file)
+    if (schema := plain.pop("schema", None)) != SCHEMA:
+        raise ConfigError(f"{file} has the schema {brief(schema)}, but must have {SCHEMA}.")
+    plain.pop("sha256", None)
+    try:
+        records = {part: _records(plain[part]) for part in ("files", "segments", "logs")}
+        manifest = Manifest(**(plain | records))
+        with reading(file) as opened:
+            same = opened.read() == manifest.to_bytes()
+    except (TypeError, KeyError, ValueError) as error:
+        raise ConfigError(f"{file} is damaged: {brief(str(error))}.") from None
+    counts = (manifest.iteration, manifest.step, manifest.updates)
+    orderly = (
+        same
+        and all(type(count) is int and count >= 0 for count in counts)
+        and set(manifest.files) == set(FILES)
+        and set(manifest.logs) == set(LOGS)
+        and all(re.fullmatch(r"\d{8,}\.safetensors", name) for name in manifest.segments)
+    )
+    if not orderly:
+        raise ConfigError(f"{file} is damaged: its contents are not those that were written.")
+    return manifest
+
+
+def newest_agent(directory: Path) -> Path | None:
+    """Return the newest generation of a run whose agent is undamaged, if there is one."""
+    for path in generations(directory / HOME):
+        try:
+            for name, record in read_manifest(path).files.items():
+                check(path / name, record)
+        except ConfigError:
+            continue
+        return path
+    return None
+
+
+def _records(plain: Mapping[str, Any]) -> dict[str, Record]:
+    records = {name: Record(*record) for name, record in plain.items()}
+    if not all(type(record.bytes) is int and isinstance(record.sha256, str) for record in records.values()):
+        raise ValueError("a size or digest is none")
+    return records
