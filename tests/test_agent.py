@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from monotau.agent import Agent
 from monotau.envs import Chain, DeepSea
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, StorageFault
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.tensors import read_tensors, write_tensors
@@ -416,7 +416,7 @@ def test_an_agent_is_not_loaded_into_another_kind_of_environment(other, agent, t
 
 def test_an_agent_that_cannot_be_saved_says_so(agent, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match=r"^the agent cannot be saved in \S+file: .*File exists"):
+    with pytest.raises(StorageFault, match=r"^the agent cannot be saved in \S+file: .*File exists"):
         agent.save(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from monotau.configs import KINDS, Config
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs import EnvFactory, EnvSource
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, StorageFault
 from monotau.evaluate import Evaluation, evaluate
 from monotau.log import Line, Log
 from monotau.networks import Role
@@ -185,7 +185,14 @@ class Agent:
 
     def save(self, directory: str | Path) -> None:
         """Write the networks and settings, without the replay, into a directory."""
-        write_agent(Path(directory), self.config, self._made_for, self.brain.state())
+        try:
+            self.write(Path(directory))
+        except OSError as error:
+            raise StorageFault(f"the agent cannot be saved in {directory}: {error}.") from None
+
+    def write(self, directory: Path) -> None:
+        """Do as `save` does, and leave it to the caller to say what it means that the disk does not take it."""
+        write_agent(directory, self.config, self._made_for, self.brain.state())
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":

@@ -111,7 +111,7 @@ class Checkpoints:
             self._replay.mkdir(parents=True, exist_ok=True)
             beside.mkdir()
             segments = self._save_rows(training.replay, segment)
-            agent.save(beside)
+            agent.write(beside)
             write_arrays(beside / TRAINING, {key: [array] for key, array in _training_state(agent, training).items()})
             manifest = Manifest(
                 iteration=training.iteration,

@@ -170,7 +170,7 @@ def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory
             checkpoints.save(agent, training, before + time.perf_counter() - start)
             last = _evaluate(agent, training, directory)
     assert last is not None  # noqa: S101  # for the type checker
-    agent.save(directory / "agent")
+    agent.write(directory / "agent")
     title = f"{config.preset} on {config.env.id}, seed {config.seed}"
     draw_learning_curve(lines, title, directory / "learning_curve.png")
     with torch_threads(config.threads):
@@ -193,7 +193,7 @@ def _evaluate(agent: Agent, training: Training, directory: Path) -> Evaluation:
     best = _best(training.log.lines)
     evaluation = training.evaluate()
     if _best(training.log.lines) > best:
-        agent.save(directory / "best_agent")
+        agent.write(directory / "best_agent")
     return evaluation
 
 

@@ -51,13 +51,10 @@ _ANYTHING = MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=
 
 def write_agent(directory: Path, config: Config, made_for: MadeFor, tensors: Mapping[str, Tensor]) -> None:
     """Write an agent into a directory, which is made if need be."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_tensors(directory / "weights.safetensors", tensors)
-        about = {"format": FORMAT, "config": config.to_plain()} | to_plain(made_for, KINDS)
-        write_json(directory / "agent.json", about)
-    except OSError as error:
-        raise ConfigError(f"the agent cannot be saved in {directory}: {error}.") from None
+    directory.mkdir(parents=True, exist_ok=True)
+    write_tensors(directory / "weights.safetensors", tensors)
+    about = {"format": FORMAT, "config": config.to_plain()} | to_plain(made_for, KINDS)
+    write_json(directory / "agent.json", about)
 
 
 def read_about(directory: Path) -> tuple[Config, MadeFor]:

@@ -1,0 +1,204 @@
+"""Kills runs at random instants and fills the disk under them, and looks at what is left: results/faults.md.
+
+Every run is a process of its own, ended by SIGKILL. A third of the kills or more fall inside a save, whose writes are
+slowed down for it. The disk is a tmpfs of a few kilobytes more than nothing, which only root may mount.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerContext
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.endings import differences, end_of
+from monotau import checkpoint, run
+from monotau.errors import ConfigError, StorageFault
+from monotau.presets import Resolved, resolve
+from monotau.run import train_into
+
+PRESETS = ("dqn", "c51", "qr-dqn", "iqn", "fqf", "rainbow", "ndqfn", "ndqfn-dpe")
+ENVS = ("CartPole-v1", "MinAtar/Breakout-v1", "monotau/DeepSea-v0")
+SETTINGS: dict[str, Any] = {
+    "profile": "classic",
+    "steps": 800,
+    "iteration_steps": 200,
+    "log_every_steps": 90,
+    "replay": {"capacity_steps": 500, "warmup_steps": 50},
+    "update": {"batch_size": 8, "every_steps": 4, "sync_every_steps": 60},
+    "epsilon": {"end": 0.05, "decay_steps": 300},
+    "evaluation": {"episodes": 2, "episode_cap_steps": 50},
+}
+SLOWER_SECONDS = 0.02
+"""How much longer each forced write takes in a slowed save."""
+
+
+def settled(preset: str, env: str) -> Resolved:
+    """Settle a run of seconds in which each part has its turn."""
+    plain = {name: value for name, value in SETTINGS.items() if name != "profile"}
+    profile = "minatar" if env.startswith("MinAtar") else "classic"
+    return resolve(preset, plain, {"env": {"id": env}, "head": {"hidden": 16}}, profile=profile)
+
+
+def child(directory: Path, preset: str, env: str, saving: "Synchronized[int]", slowed: bool) -> None:
+    """Train in this process, without pictures; `saving` says how many saves have begun, negative while inside one."""
+    for name in ("draw_learning_curve", "draw_most_telling_state"):
+        setattr(run, name, lambda *_: None)
+    save, fsync = checkpoint.Checkpoints.save, os.fsync
+
+    def counted(*arguments: Any) -> None:
+        saving.value = -abs(saving.value) - 1
+        save(*arguments)
+        saving.value = -saving.value
+
+    def slow(descriptor: int) -> None:
+        time.sleep(SLOWER_SECONDS if saving.value < 0 else 0)
+        fsync(descriptor)
+
+    checkpoint.Checkpoints.save = counted  # type: ignore[assignment, method-assign]
+    if slowed:
+        os.fsync = slow  # type: ignore[assignment]
+    train_into(directory, settled(preset, env), Console(quiet=True))
+
+
+def kills(count: int, inside: int, seed: int) -> dict[str, Any]:
+    """Kill `count` runs once each, `inside` of them in a save, start them again, and compare their ends."""
+    rng, context = random.Random(seed), get_context("forkserver")  # noqa: S311
+    context.set_forkserver_preload(["monotau.cli", "benchmarks.endings"])
+    wholes: dict[tuple[str, str], tuple[dict[str, object], float]] = {}
+    cells = [(PRESETS[i % 8], ENVS[i // 8 % 3]) for i in range(count)]
+    seen: dict[str, Any] = {"kills": 0, "inside_a_save": 0, "before_the_first_checkpoint": 0, "differ": []}
+    with TemporaryDirectory() as home:
+        for number, cell in enumerate(track(cells, "kills")):
+            if cell not in wholes:
+                directory = Path(home) / f"whole{number}"
+                process, _ = started(context, directory, *cell, wait=False)
+                begun = beginning(directory, process)
+                process.join()
+                wholes[cell] = end_of(directory), time.perf_counter() - begun
+            whole, seconds = wholes[cell]
+            directory = Path(home) / f"killed{number}"
+            while not (killed := kill_once(context, directory, cell, number < inside, seconds, rng)):
+                shutil.rmtree(directory)  # it was over before its time
+                seconds *= 0.8
+            seen["kills"] += 1
+            seen["inside_a_save"] += killed == "inside a save"
+            seen["before_the_first_checkpoint"] += not (directory / "checkpoints" / "LATEST").exists()
+            again, _ = started(context, directory, *cell)
+            wrong = differences(whole, end_of(directory)) if again.exitcode == 0 else [f"exit {again.exitcode}"]
+            if wrong:
+                seen["differ"].append([*cell, *wrong])
+    return seen
+
+
+def kill_once(
+    context: ForkServerContext, directory: Path, cell: tuple[str, str], slowed: bool, seconds: float, rng: random.Random
+) -> str:
+    """Start a run and kill it, within those seconds or in a slowed save; says where it was, or nothing if it ended."""
+    process, saving = started(context, directory, *cell, slowed=slowed, wait=False)
+    if slowed:
+        nth = rng.randint(1, SETTINGS["steps"] // SETTINGS["iteration_steps"])
+        while saving.value != -nth and process.is_alive():
+            time.sleep(0.0005)
+        time.sleep(rng.uniform(0, 10 * SLOWER_SECONDS))
+    else:
+        beginning(directory, process)
+        time.sleep(rng.uniform(0, seconds))
+    process.kill()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
+        return ""
+    return "inside a save" if saving.value < 0 else "elsewhere"
+
+
+def beginning(directory: Path, process: Any) -> float:
+    """Wait until a run has begun, which is after Python and torch have, and return when that was."""
+    while not (directory / "config.json").exists() and process.is_alive():
+        time.sleep(0.001)
+    return time.perf_counter()
+
+
+def started(
+    context: ForkServerContext, directory: Path, *cell: str, slowed: bool = False, wait: bool = True
+) -> tuple[Any, "Synchronized[int]"]:
+    """Start a run in a process of its own, and wait for its end if told so."""
+    saving = context.Value("i", 0, lock=False)
+    process = context.Process(target=child, args=(directory, *cell, saving, slowed))
+    process.start()
+    if wait:
+        process.join()
+    return process, saving
+
+
+@contextmanager
+def small_disk(kilobytes: int) -> Iterator[Path]:
+    """Mount a disk of that size."""
+    with TemporaryDirectory() as home:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", home], check=True)  # noqa: S603, S607
+        try:
+            yield Path(home)
+        finally:
+            subprocess.run(["umount", home], check=True)  # noqa: S603, S607
+
+
+def full_disks(count: int) -> dict[str, Any]:
+    """Train on disks of `count` sizes; what does not fit must stop with a typed error and leave the last generation."""
+    resolved = settled("qr-dqn", "CartPole-v1")
+    seen: dict[str, Any] = {"sizes": 0, "stopped": 0, "finished": 0, "wrong": []}
+    for name in ("draw_learning_curve", "draw_most_telling_state"):
+        setattr(run, name, lambda *_: None)
+    with TemporaryDirectory() as home:
+        train_into(Path(home) / "whole", resolved, Console(quiet=True))
+        whole = end_of(Path(home) / "whole")
+        needed = sum(path.stat().st_size for path in (Path(home) / "whole").rglob("*") if path.is_file()) / 1024
+    smallest = 8
+    for number in track(range(count), "full disks"):
+        kilobytes = int(smallest + (1.3 * needed - smallest) * number / (count - 1)) // 4 * 4
+        with small_disk(kilobytes) as disk:
+            seen["sizes"] += 1
+            try:
+                train_into(disk / "run", resolved, Console(quiet=True))
+                seen["finished"] += 1
+            except (StorageFault, ConfigError) as fault:  # ConfigError: there was no room for the settings
+                seen["stopped"] += 1
+                found = checkpoint.Checkpoints(disk / "run", resolved.config)
+                if found.find() or (isinstance(fault, StorageFault) and found.last_good not in str(fault)):
+                    seen["wrong"].append([kilobytes, "the last good checkpoint is not intact"])
+                subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)  # noqa: S603, S607
+                train_into(disk / "run", resolved, Console(quiet=True))
+            if wrong := differences(whole, end_of(disk / "run")):
+                seen["wrong"].append([kilobytes, *wrong])
+    return seen
+
+
+def main() -> None:
+    """Run the parts that are named, and write what all of them have shown so far."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["kills", "disks"], choices=["kills", "disks"], help="what to do")
+    parser.add_argument("--out", type=Path, default=Path("results") / "faults.json")
+    parser.add_argument("--count", type=int, default=50, help="kills, or sizes of disks")
+    parser.add_argument("--inside", type=int, default=18, help="kills inside a save")
+    parser.add_argument("--seed", type=int, default=0, help="of the instants")
+    given = parser.parse_args()
+    seen: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    for part in given.parts:
+        seen[part] = kills(given.count, given.inside, given.seed) if part == "kills" else full_disks(given.count)
+        given.out.write_text(json.dumps(seen, indent=2) + "\n")
+        print(json.dumps({part: seen[part]}))
+
+
+if __name__ == "__main__":
+    main()
