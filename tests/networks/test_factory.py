@@ -1,10 +1,12 @@
 """Optimisers: which weights each of them moves, and how."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 
+from monotau.errors import Divergence
 from monotau.networks.factory import OptimiserConfig
 from tests.worlds import SMALL_HEADS, small_factory
 
@@ -32,3 +34,78 @@ def test_every_weight_belongs_to_one_optimiser():
         assert sorted(owned) == sorted(id(parameter) for parameter in network.parameters())
         assert bool(trainer.apart) == (name in ("fqf", "ndqfn-fqf"))
         assert isinstance(trainer.main, torch.optim.Adam)
+
+
+def trained(head, method):
+    """A trainer after three steps down a hill that bends."""
+    factory = replace(small_factory(head), optimiser=OptimiserConfig(method=method, learning_rate=0.01))
+    trainer = factory.trainer(factory.make("online"))
+    for _ in range(3):
+        descend(trainer)
+    return factory, trainer
+
+
+def descend(trainer):
+    trainer.descend(sum(((parameter - 1) ** 2).sum() for parameter in trainer.network.parameters()))
+
+
+@pytest.mark.parametrize("method", ["adam", "rmsprop"])
+@pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
+def test_a_trainer_goes_on_as_if_it_had_not_been_replaced(head, method):
+    factory, old = trained(head, method)
+    new = factory.trainer(factory.make("online"))
+    new.network.load_state_dict(old.network.state_dict())
+    new.load_state({name: tensor.clone() for name, tensor in old.state().items()})
+    for trainer in (old, new):
+        descend(trainer)
+    for one, other in zip(old.network.parameters(), new.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert old.state().keys() == new.state().keys()
+    assert all(torch.equal(tensor, new.state()[name]) for name, tensor in old.state().items())
+
+
+def test_a_trainer_that_has_not_begun_remembers_nothing():
+    factory = small_factory(SMALL_HEADS["fqf"])
+    trainer = factory.trainer(factory.make("online"))
+    assert trainer.state() == {}
+    trainer.load_state({})
+    descend(trainer)
+
+
+def test_a_memory_that_is_not_of_these_weights_is_refused():
+    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
+    state = trainer.state()
+    with pytest.raises(RuntimeError, match=r"no optimiser remembers 0\.0\.evil, 7\.0\.step"):
+        trainer.load_state(state | {"0.0.evil": torch.zeros(1), "7.0.step": torch.zeros(())})
+    with pytest.raises(RuntimeError, match="the memory of optimiser 0 for weight 0 has another shape"):
+        trainer.load_state(state | {"0.0.exp_avg": torch.zeros(1)})
+    with pytest.raises(KeyError, match="exp_avg_sq"):
+        trainer.load_state({name: tensor for name, tensor in state.items() if name != "0.0.exp_avg_sq"})
+
+
+@pytest.mark.parametrize(
+    ("slope", "message"),
+    [
+        (math.nan, "the loss is nan and the largest gradient nan"),
+        (math.inf, "the loss is -?inf and the largest gradient inf"),
+    ],
+)
+def test_a_step_out_of_the_finite_numbers_is_not_taken(slope, message):
+    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
+    before = [parameter.detach().clone() for parameter in trainer.network.parameters()]
+    bias = trainer.network.head.last.advantages.bias
+    with pytest.raises(Divergence, match=message):
+        trainer.descend(bias[0] * slope)
+    assert all(map(torch.equal, before, trainer.network.parameters()))
+
+
+def test_a_gradient_that_is_not_finite_stops_the_step_though_the_loss_is():
+    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
+    bias = trainer.network.head.last.advantages.bias
+    with pytest.raises(Divergence, match=r"the loss is 0 and the largest gradient (inf|nan)"):
+        trainer.descend((bias - bias.detach()).abs().sqrt().sum())  # the root is steep without end at 0
+
+
+def test_gradients_whose_squares_overflow_are_still_numbers():
+    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
+    trainer.descend((trainer.network.head.last.advantages.bias * 1e30).sum())

@@ -1,0 +1,155 @@
+"""A run that is cut off anywhere, by anything, ends as if it had not been."""
+
+import errno
+import io
+import shutil
+
+import pytest
+import torch
+from benchmarks.endings import differences, end_of
+from rich.console import Console
+
+from monotau import run
+from monotau.checkpoint import Checkpoints
+from monotau.errors import ConfigError, Divergence, StorageFault
+from monotau.manifest import generations
+from monotau.presets import PRESETS
+from monotau.processes import locked
+from monotau.run import train_into
+from monotau.storage import read_json
+from monotau.train import Training
+from tests.small_runs import silent
+from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    for name in ("draw_learning_curve", "draw_most_telling_state"):
+        monkeypatch.setattr(run, name, lambda *_: None)
+
+
+def told(directory, resolved):
+    file = io.StringIO()
+    train_into(directory, resolved, Console(file=file, width=500))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, tmp_path, monkeypatch):
+    resolved = tiny(preset)
+    train_into(tmp_path / "whole", resolved, silent())
+    real, cuts = run.Training.evaluate, [1, 3, 4]
+
+    def evaluate(training):
+        if training.iteration in cuts:
+            cuts.remove(training.iteration)
+            raise Cut
+        return real(training)
+
+    monkeypatch.setattr(run.Training, "evaluate", evaluate)
+    while cuts:
+        with pytest.raises(Cut):
+            train_into(tmp_path / "cut", resolved, silent())
+    assert "going on from step 240" in told(tmp_path / "cut", resolved)
+    assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished run, and its end."""
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("draw_learning_curve", "draw_most_telling_state"):
+            patch.setattr(run, name, lambda *_: None)
+        train_into(directory, tiny(), silent())
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOUCHES)
+def test_a_run_cut_off_at_any_touch_of_the_disk_goes_on_from_the_old_or_the_new_state(
+    name, whole, tmp_path, monkeypatch
+):
+    resolved, count, cuts = tiny(), 0, 0
+    while True:
+        directory = tmp_path / str(count)
+        with monkeypatch.context() as patch:
+            fail_at(patch, name, count, Cut())
+            try:
+                train_into(directory, resolved, silent())
+            except Cut:
+                cuts += 1
+        if not directory.exists():
+            count += 1
+            continue
+        text = told(directory, resolved)
+        assert "warning" not in text
+        assert differences(end_of(whole), end_of(directory)) == []
+        if "is finished already" in text:
+            break
+        count += 1 if count < 15 else 7
+    assert cuts >= {"fsync": 10, "replace": 10}.get(name, 1)
+
+
+def test_a_damaged_generation_is_put_aside_and_made_anew(tmp_path, monkeypatch):
+    resolved = tiny()
+    train_into(tmp_path / "whole", resolved, silent())
+    shutil.copytree(tmp_path / "whole", tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    newest = generations(tmp_path / "run" / "checkpoints")[0]
+    for path in (newest / "weights.safetensors", newest.parent / "replay" / f"{newest.name}.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    text = told(tmp_path / "run", resolved)
+    assert f"warning: checkpoint {newest.name} is not used: {newest}/weights.safetensors is damaged" in text
+    assert "going on from step 180" in text
+    assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "run")) == []
+    assert newest.with_name(f"{newest.name}.damaged").is_dir()
+
+
+def test_another_version_goes_on_with_a_warning(whole, tmp_path, monkeypatch):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    monkeypatch.setattr(run, "version", lambda name: "0.0.7")
+    text = told(tmp_path / "run", tiny())
+    assert "warning: the checkpoint is of monotau 0.1.0, this is 0.0.7: the end may differ" in text
+    assert differences(end_of(whole), end_of(tmp_path / "run")) == []
+
+
+def test_a_second_process_in_the_same_directory_is_refused_and_changes_nothing(tmp_path):
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run"), pytest.raises(ConfigError, match=r"which process \d+ is training into now"):
+        train_into(tmp_path / "run", tiny(), silent())
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+    train_into(tmp_path / "run", tiny(), silent())
+
+
+def test_a_full_disk_stops_the_run_with_a_typed_error_and_the_same_command_goes_on(whole, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        fail_at(patch, "fsync", 40, OSError(errno.ENOSPC, "No space left on device"))
+        with pytest.raises(StorageFault, match=r"cannot be written to: .*No space left.*; the last good checkpoint is"):
+            train_into(tmp_path / "run", tiny(), silent())
+    train_into(tmp_path / "run", tiny(), silent())
+    assert differences(end_of(whole), end_of(tmp_path / "run")) == []
+
+
+def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, monkeypatch):
+    real = Training.iterate
+
+    def iterate(training, total):
+        if training.iteration == 2:
+            with torch.no_grad():
+                next(training.brain.learner.online.parameters()).fill_(float("nan"))
+        return real(training, total)
+
+    monkeypatch.setattr(Training, "iterate", iterate)
+    with pytest.raises(Divergence, match=r"the loss is nan .* See \S+diagnosis\.json; the last good checkpoint is"):
+        train_into(tmp_path / "run", tiny(), silent())
+    said = read_json(tmp_path / "run" / "diagnosis.json")
+    assert (said["iteration"], said["step"] > 120, "the loss is nan" in said["error"]) == (2, True, True)
+    assert said["batch"]["rewards"]["not_finite"] == 0
+    assert 1 <= said["batch"]["rewards"]["least"] <= said["batch"]["rewards"]["largest"] < 3
+    bad = {name for name, numbers in said["weights"].items() if numbers["not_finite"]}
+    assert len(bad) == 1
+    assert said["last_lines"][-1]["step"] <= said["step"]
+    found = Checkpoints(tmp_path / "run", tiny().config)
+    assert (found.find(), found.manifest.iteration) == ([], 2)
