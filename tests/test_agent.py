@@ -11,7 +11,7 @@ import torch
 from benchmarks.endings import contents
 from gymnasium import spaces
 
-from monotau.agent import Agent
+from monotau.agent import Agent, resolve_for
 from monotau.envs import Chain, DeepSea
 from monotau.errors import ConfigError, StorageFault
 from monotau.networks.heads.iqn import Iqn
@@ -314,9 +314,9 @@ def test_an_environment_is_given_by_id_ready_made_or_by_a_callable():
 
 @pytest.mark.parametrize("env", [None, 3, {"id": "CartPole-v1"}], ids=str)
 def test_what_is_no_environment_is_refused(env):
-    unchecked = inspect.unwrap(Agent.__init__)  # the annotations that tests switch on would refuse it first
+    unchecked = inspect.unwrap(resolve_for)  # the annotations that tests switch on would refuse it first
     with pytest.raises(ConfigError, match=rf"^env is {re.escape(str(env))}, but must be an id, a gymnasium\.Env or a"):
-        unchecked(Agent.__new__(Agent), env)
+        unchecked(env, "ndqfn", {}, None)
 
 
 def test_an_evaluation_plays_as_many_episodes_as_it_is_asked_for(agent):

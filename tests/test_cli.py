@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
@@ -297,6 +298,19 @@ def test_an_evaluation_prints_the_returns_as_json(call, run_directory):
     assert line["episodes"] == 2
     assert line["return_min"] <= line["return_mean"] == line["length_mean"] <= line["return_max"]
     assert call("evaluate", "run/agent", "--episodes", "2") == (0, out, "")
+
+
+def test_an_evaluation_takes_the_last_agent_the_best_or_that_of_an_unfinished_run(call, refused, tmp_path):
+    assert call("train", *SMALL_FLAGS, "--out", "run")[0] == 0
+    shutil.rmtree(tmp_path / "run" / "agent")
+    code, out, err = call("evaluate", "run", "--episodes", "2")
+    assert (code, err) == (0, "the run in run has not finished; this is checkpoint 00000001\n")
+    assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # there was one evaluation
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
+    shutil.rmtree(tmp_path / "run" / "best_agent")
+    message = "--best is given, but run holds no best_agent; a run has one once evaluated."
+    assert refused("evaluate", "run", "--best") == message
 
 
 def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):

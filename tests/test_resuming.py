@@ -9,7 +9,7 @@ import torch
 from benchmarks.endings import differences, end_of
 from rich.console import Console
 
-from monotau import run
+from monotau import run, train_agent
 from monotau.checkpoint import Checkpoints
 from monotau.errors import ConfigError, Divergence, StorageFault
 from monotau.manifest import generations
@@ -18,7 +18,7 @@ from monotau.processes import locked
 from monotau.run import train_into
 from monotau.storage import read_json
 from monotau.train import Training
-from tests.small_runs import silent
+from tests.small_runs import SMALL, Frames, silent
 from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny
 
 
@@ -153,3 +153,18 @@ def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, mo
     assert said["last_lines"][-1]["step"] <= said["step"]
     found = Checkpoints(tmp_path / "run", tiny().config)
     assert (found.find(), found.manifest.iteration) == ([], 2)
+
+
+def test_an_environment_of_your_own_is_trained_into_a_directory_and_resumed(tmp_path, monkeypatch):
+    def train():
+        return train_agent(Frames, tmp_path / "run", "dqn", 3, verbose=False, **(SMALL | {"head": {"hidden": 8}}))
+
+    with monkeypatch.context() as patch:
+        fail_at(patch, "fsync", 30, Cut())
+        with pytest.raises(Cut):
+            train()
+    agent = train()
+    assert agent.config.env.id == "Frames"
+    again = train()  # it is finished
+    assert torch.equal(agent.distribution([0.1, 0.2]).mean(), again.distribution([0.1, 0.2]).mean())
+    again.learn(10)

@@ -48,20 +48,16 @@ class Agent:
         verbose: bool = False,
         **overrides: Any,
     ) -> None:
-        by_id = isinstance(env, str)
-        if not (by_id or isinstance(env, gym.Env) or callable(env)):
-            raise ConfigError(f"env is {brief(env)}, but must be an id, a gymnasium.Env or a callable that makes one.")
-        section = dict(env_settings or {}) | ({"id": env} if by_id else {})
-        layer = overrides | {"seed": seed, "env": section}
-        resolved = resolve(preset, layer, profile=profile, source=None if isinstance(env, str) else env)
-        self._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs, by_id=by_id))
+        section = dict(env_settings or {})
+        resolved = resolve_for(env, preset, overrides | {"seed": seed, "env": section}, profile)
+        self._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs))
         self.verbose = verbose
 
     @classmethod
     def of(cls, resolved: Resolved) -> "Agent":
-        """Make an agent from settled settings and an environment given by id."""
+        """Make an agent from settled settings."""
         agent = cls.__new__(cls)
-        agent._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs, by_id=True))
+        agent._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs))
         return agent
 
     def _start(self, config: Config, envs: EnvFactory | None, made_for: MadeFor) -> None:
@@ -211,7 +207,7 @@ class Agent:
         # An id of the form 'module:Env-v0' imports the module: a stranger's file must not choose what is run.
         if env is not None or (made_for.env_by_id and ":" not in config.env.id):
             envs = EnvFactory(config.env, source)
-            here = MadeFor.of(envs, by_id=source is None)
+            here = MadeFor.of(envs)
             if replace(here, env_by_id=made_for.env_by_id) != made_for:
                 raise ConfigError(f"the agent in {directory} is for {made_for}, but {envs.name} has {here}.")
             made_for = here
@@ -269,3 +265,13 @@ class Agent:
             stacks[going_on, :-1] = state[going_on, 1:]
         stacks[:, -1] = frames
         return stacks, single, (stacks if stack > 1 else None)
+
+
+def resolve_for(env: str | EnvSource, preset: str, layer: Mapping[str, Any], profile: str | None) -> Resolved:
+    """Settle the settings for an environment given by its id, ready made, or by what makes it."""
+    if isinstance(env, str):
+        section = dict(layer.get("env", {})) | {"id": env}
+        return resolve(preset, dict(layer) | {"env": section}, profile=profile)
+    if not (isinstance(env, gym.Env) or callable(env)):
+        raise ConfigError(f"env is {brief(env)}, but must be an id, a gymnasium.Env or a callable that makes one.")
+    return resolve(preset, layer, profile=profile, source=env)

@@ -4,6 +4,7 @@ A generation is a directory named by its iteration, which counts once its manife
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def name_of(iteration: int) -> str:
 
 def generations(home: Path) -> list[Path]:
     """Return what has the name of a generation, the newest first."""
-    found = [path for path in home.iterdir() if re.fullmatch(r"\d{8,}", path.name)] if home.is_dir() else []
+    found = [path for path in home.iterdir() if re.fullmatch(r"\d{8,}", path.name)] if os.path.isdir(home) else []
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -12,14 +12,15 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
-from monotau.agent import Agent
+from monotau.agent import Agent, resolve_for
 from monotau.checkpoint import Checkpoints
 from monotau.configs import Config
 from monotau.diagnosis import diagnosis
+from monotau.envs import EnvSource
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.evaluate import Evaluation
 from monotau.log import Line, Log
-from monotau.presets import Resolved
+from monotau.presets import DEFAULT_PRESET, Resolved
 from monotau.processes import LOCK, Stopped, locked
 from monotau.progress import Display
 from monotau.report import draw_learning_curve, draw_quantile_functions
@@ -76,6 +77,29 @@ def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
         inner = (_differences(held.get(n), wanted.get(n), f"{path}.{n}" if path else n) for n in names)
         return [difference for differences in inner for difference in differences]
     return [] if held == wanted else [f"{path} ({held} there, {wanted} here)"]
+
+
+def train_agent(
+    env: str | EnvSource,
+    out: str | Path,
+    preset: str = DEFAULT_PRESET,
+    seed: int = 0,
+    *,
+    profile: str | None = None,
+    env_settings: Mapping[str, Any] | None = None,
+    verbose: bool = True,
+    **settings: Any,
+) -> Agent:
+    """Train an agent into a run directory, as `monotau train` does, and return it.
+
+    The arguments are those of `Agent`, with `steps=` for how long. Called again, it goes on from where it was cut off,
+    or returns what is finished. An environment keeps nothing of its own from one iteration to the next if the end is to
+    be the same: each starts with a reset by a seed.
+    """
+    layer = settings | {"seed": seed, "env": dict(env_settings or {})}
+    directory = Path(out)
+    train_into(directory, resolve_for(env, preset, layer, profile), Console(stderr=True, quiet=not verbose))
+    return Agent.load(directory / "agent", env)
 
 
 def train_into(directory: Path, resolved: Resolved, console: Console) -> None:

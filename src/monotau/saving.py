@@ -39,10 +39,10 @@ class MadeFor:
         return f"{self.actions} actions from {self.action_start} and observations {self.observation}"
 
     @classmethod
-    def of(cls, envs: EnvFactory, *, by_id: bool) -> "MadeFor":
+    def of(cls, envs: EnvFactory) -> "MadeFor":
         """Look at environments."""
         actions, start = envs.num_actions, envs.action_start
-        return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=by_id)
+        return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=envs.by_id)
 
 
 _ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)

@@ -55,6 +55,8 @@ class EnvFactory:
     """Size of its Discrete action space."""
     action_start: int
     """First action of its Discrete action space."""
+    by_id: bool
+    """Whether its id is all that is needed to make it."""
     reusable: bool
     """False if every vector holds the same borrowed environment, so that only one of them may be in use."""
 
@@ -70,7 +72,7 @@ class EnvFactory:
                 f"env.kwargs is {config.kwargs}, but is for environments given by id only; bind them in the callable."
             )
         self.config = config
-        self.reusable = not isinstance(source, gym.Env)
+        self.by_id, self.reusable = source is None, not isinstance(source, gym.Env)
         self._source = source
         self._check_count("env.num_envs", config.num_envs)
         with warnings.catch_warnings(action="ignore"):

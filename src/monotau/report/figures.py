@@ -15,7 +15,7 @@ from monotau.log import Line
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 
 
-def new_figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
+def new_figure(width: float | int, height: float | int, panels: int = 1) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side; no global state of matplotlib is touched."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
