@@ -40,6 +40,7 @@ ORDER = [
     "train",
     "saving",
     "agent",
+    "manifest",
     "checkpoint",
     "diagnosis",
     "report",

@@ -9,29 +9,22 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from monotau.agent import Agent
 from monotau.configs import Config
 from monotau.errors import ConfigError, StorageFault
-from monotau.events import FILE_NAME as EVENTS
-from monotau.log import METRICS
+from monotau.manifest import FILES, MANIFEST, TRAINING, Manifest, read_manifest
 from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
 from monotau.settings import brief
-from monotau.storage import Damage, Record, check, read_json, reading, record_of, sync_directory, to_json, write_bytes
-from monotau.tensors import map_arrays, read_tensors, write_arrays
+from monotau.storage import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
+from monotau.tensors import check_alike, map_arrays, read_tensors, write_arrays
 from monotau.train import Training
-
-SCHEMA = 1
-"""Version of what is written."""
 
 KEPT = 2
 """Generations that stay: should the newest be damaged, there is another."""
@@ -39,33 +32,8 @@ KEPT = 2
 MOST_SEGMENTS = 200
 """Beyond this the replay is written anew as one segment, so that tiny iterations do not make lists without end."""
 
-HOME, REPLAY, LATEST, MANIFEST, TRAINING = "checkpoints", "replay", "LATEST", "manifest.json", "training.safetensors"
-FILES = ("agent.json", "weights.safetensors", TRAINING)
-LOGS = (METRICS, EVENTS)
+HOME, REPLAY, LATEST = "checkpoints", "replay", "LATEST"
 ASIDE = ".damaged"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What a generation is and consists of."""
-
-    iteration: int
-    step: int
-    updates: int
-    seconds: float
-    package: str
-    config_sha256: str
-    files: dict[str, Record]
-    segments: dict[str, Record]
-    logs: dict[str, Record]
-
-    def to_bytes(self) -> bytes:
-        """Return the manifest as JSON that ends with a digest of itself."""
-        plain = {"schema": SCHEMA} | {
-            name: {key: list(record) for key, record in value.items()} if isinstance(value, dict) else value
-            for name, value in vars(self).items()
-        }
-        return to_json(plain | {"sha256": hashlib.sha256(to_json(plain)).hexdigest()})
 
 
 class Checkpoints:
@@ -95,6 +63,9 @@ class Checkpoints:
 
     def find(self) -> list[str]:
         """Find the newest generation that verifies; returns warnings about newer ones, which are put aside."""
+        for path in (self._home, self._replay):
+            if path.is_symlink():  # what is written and removed here must not be written and removed elsewhere
+                raise StorageFault(f"{path} is a link, but must be a directory of the run: bring back the checkpoints.")
         damages: dict[Path, ConfigError] = {}
         for path in generations(self._home):
             try:
@@ -111,7 +82,7 @@ class Checkpoints:
         self._tidy()
         for path, reason in damages.items():
             _put_aside(path)
-            if isinstance(reason, Damage) and reason.path.parent == self._replay:
+            if isinstance(reason, Damage) and reason.path.parent == self._replay and os.path.lexists(reason.path):
                 _put_aside(reason.path)
         return self._odd_pointer() + [f"checkpoint {path.name} is not used: {why}" for path, why in damages.items()]
 
@@ -119,6 +90,7 @@ class Checkpoints:
         """Bring agent and training to where the newest generation was written."""
         manifest, path = self._kept[-1], self._path
         try:
+            check_alike(path / FILES[1], agent.brain.state())
             agent.brain.load_state(read_tensors(path / FILES[1]))
             tensors = read_tensors(path / TRAINING)
             for name, trainer in agent.brain.trainers().items():
@@ -132,7 +104,7 @@ class Checkpoints:
             if oldest is None or (oldest > training.replay.span.first).any():
                 raise ValueError("rows of the replay are missing")
             training.replay.load_state({name: array.numpy() for name, array in unprefixed("replay", tensors).items()})
-        except (KeyError, ValueError, IndexError, RuntimeError) as error:
+        except (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise StorageFault(f"{path} does not fit this run, though it is undamaged: {reason}") from None
         training.step, training.iteration, training.updates = manifest.step, manifest.iteration, manifest.updates
@@ -199,10 +171,14 @@ class Checkpoints:
     def _odd_pointer(self) -> list[str]:
         """Say so if LATEST names another generation than the newest, or one before it, where a crash leaves it."""
         path = self._home / LATEST
-        if not self._kept or not path.exists():
+        if not self._kept or not os.path.lexists(path):
             return []
-        with reading(path) as file:
-            named = file.read(100).decode(errors="replace").strip()
+        try:
+            with reading(path) as file:
+                named = file.read(100).decode(errors="replace").strip()
+        except Damage as damage:
+            _put_aside(path)  # a directory there would be in the way of the next one
+            return [str(damage)]
         newest = name_of(self._kept[-1].iteration)
         if re.fullmatch(r"\d{8,}", named) and int(named) <= int(newest):
             return []
@@ -247,42 +223,6 @@ def generations(home: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a generation; one that was not written so is refused."""
-    if path.is_symlink() or not path.is_dir():
-        raise ConfigError(f"{path} is not a directory.")
-    file = path / MANIFEST
-    plain = read_json(file)
-    if (schema := plain.pop("schema", None)) != SCHEMA:
-        raise ConfigError(f"{file} has the schema {brief(schema)}, but must have {SCHEMA}.")
-    plain.pop("sha256", None)
-    try:
-        records = {part: _records(plain[part]) for part in ("files", "segments", "logs")}
-        manifest = Manifest(**(plain | records))
-        with reading(file) as opened:
-            same = opened.read() == manifest.to_bytes()
-    except (TypeError, KeyError, ValueError) as error:
-        raise ConfigError(f"{file} is damaged: {brief(str(error))}.") from None
-    counts = (manifest.iteration, manifest.step, manifest.updates)
-    orderly = (
-        same
-        and all(type(count) is int and count >= 0 for count in counts)
-        and set(manifest.files) == set(FILES)
-        and set(manifest.logs) == set(LOGS)
-        and all(re.fullmatch(r"\d{8,}\.safetensors", name) for name in manifest.segments)
-    )
-    if not orderly:
-        raise ConfigError(f"{file} is damaged: its contents are not those that were written.")
-    return manifest
-
-
-def _records(plain: Mapping[str, Any]) -> dict[str, Record]:
-    records = {name: Record(*record) for name, record in plain.items()}
-    if not all(type(record.bytes) is int and isinstance(record.sha256, str) for record in records.values()):
-        raise ValueError("a size or digest is none")
-    return records
-
-
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -293,6 +233,6 @@ def _remove(path: Path) -> None:
 def _put_aside(path: Path) -> None:
     """Rename what did not verify, so that its name is free and its contents stay."""
     number = 0
-    while (aside := path.with_name(f"{path.name}{ASIDE}{number or ''}")).exists():
+    while os.path.lexists(aside := path.with_name(f"{path.name}{ASIDE}{number or ''}")):
         number += 1
     os.replace(path, aside)

@@ -1,0 +1,84 @@
+"""The manifest of a checkpoint: what a generation is and consists of, in a file that can be told from any other."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monotau.errors import ConfigError
+from monotau.events import FILE_NAME as EVENTS
+from monotau.log import METRICS
+from monotau.settings import brief
+from monotau.storage import Record, read_json, reading, to_json
+
+SCHEMA = 1
+"""Version of what is written."""
+
+MANIFEST, TRAINING = "manifest.json", "training.safetensors"
+FILES = ("agent.json", "weights.safetensors", TRAINING)
+LOGS = (METRICS, EVENTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a generation is and consists of."""
+
+    iteration: int
+    step: int
+    updates: int
+    seconds: float
+    package: str
+    config_sha256: str
+    files: dict[str, Record]
+    segments: dict[str, Record]
+    logs: dict[str, Record]
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as JSON that ends with a digest of itself."""
+        plain = {"schema": SCHEMA} | {
+            name: {key: list(record) for key, record in value.items()} if isinstance(value, dict) else value
+            for name, value in vars(self).items()
+        }
+        return to_json(plain | {"sha256": hashlib.sha256(to_json(plain)).hexdigest()})
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a generation; one that was not written so is refused."""
+    if path.is_symlink() or not path.is_dir():
+        raise ConfigError(f"{path} is not a directory.")
+    file = path / MANIFEST
+    plain = read_json(file)
+    if (schema := plain.pop("schema", None)) != SCHEMA:
+        raise ConfigError(f"{file} has the schema {brief(schema)}, but must have {SCHEMA}.")
+    plain.pop("sha256", None)
+    try:
+        records = {part: _records(plain[part]) for part in ("files", "segments", "logs")}
+        manifest = Manifest(**(plain | records))
+        with reading(file) as opened:
+            same = opened.read() == manifest.to_bytes()
+    except (TypeError, KeyError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file} is damaged: {brief(str(error))}.") from None
+    counts = (manifest.iteration, manifest.step, manifest.updates)
+    orderly = (
+        same
+        and all(type(count) is int and count >= 0 for count in counts)
+        and type(manifest.seconds) in (int, float)
+        and re.fullmatch(r"[\w.+!-]{1,99}", str(manifest.package))
+        and set(manifest.files) == set(FILES)
+        and set(manifest.logs) == set(LOGS)
+        and all(re.fullmatch(r"\d{8,}\.safetensors", name) for name in manifest.segments)
+    )
+    if not orderly:
+        raise ConfigError(f"{file} is damaged: its contents are not those that were written.")
+    return manifest
+
+
+def _records(plain: Any) -> dict[str, Record]:
+    if not isinstance(plain, dict):
+        raise TypeError("there are no records of files")
+    records = {name: Record(*record) for name, record in plain.items()}
+    for size, digest in records.values():
+        if type(size) is not int or size < 0 or not isinstance(digest, str):
+            raise ValueError("a size or digest is none")
+    return records
