@@ -92,8 +92,11 @@ class Checkpoints:
         try:
             check_alike(path / FILES[1], agent.brain.state())
             agent.brain.load_state(read_tensors(path / FILES[1]))
-            tensors = read_tensors(path / TRAINING)
-            for name, trainer in agent.brain.trainers().items():
+            tensors, trainers = read_tensors(path / TRAINING), agent.brain.trainers()
+            known = ("replay.", *(f"optimiser.{name}." for name in trainers))
+            if strange := next((name for name in tensors if not name.startswith(known)), None):
+                raise KeyError(f"{TRAINING} holds {brief(strange)}")
+            for name, trainer in trainers.items():
                 trainer.load_state(unprefixed(f"optimiser.{name}", tensors))
             oldest = None
             for name in manifest.segments:
