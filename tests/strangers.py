@@ -17,6 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 LARGEST_SECONDS, LARGEST_MEGABYTES = 1.0, 100.0
+LARGEST_DATA = 6 * 10**9
 
 SETTINGS = {
     "steps": 240,
@@ -134,7 +135,9 @@ def in_a_child(prepare: Any, order: str, path: Path) -> dict[str, Any]:
     out, into = os.pipe()
     if not (child := os.fork()):
         try:
+            # So that what is found here does not take the machine with it.
             resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
+            resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
             answer = json.dumps(measured(prepare, order, path)).encode()
         except BaseException:
             answer = json.dumps({"error": "none of ours", "message": traceback.format_exc()}).encode()

@@ -35,6 +35,10 @@ def whole(tmp_path_factory):
     return directory
 
 
+def chance(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311
+
+
 def flipped(data: bytes, rng: random.Random) -> bytes:
     place, bit = rng.randrange(len(data)), rng.randrange(8)
     return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
@@ -80,7 +84,7 @@ def damaged_once(directory: Path, damage, rng: random.Random) -> None:
 
 
 def damaged(whole: Path, tmp_path: Path, flips: int, cuts: int, seed: int) -> None:
-    directory, rng = Path(shutil.copytree(whole, tmp_path / "run")), random.Random(seed)
+    directory, rng = Path(shutil.copytree(whole, tmp_path / "run")), chance(seed)
     good = contents(directory)
     for damage, count in ((flipped, flips), (cut, cuts)):
         for _ in range(count):
@@ -100,7 +104,7 @@ def test_much_damage_to_the_newest_checkpoint_is_found_named_and_put_aside_for_t
 
 @pytest.mark.parametrize("damage", [flipped, cut])
 def test_damage_to_what_all_checkpoints_share_stops_the_run_and_deletes_nothing(damage, whole, tmp_path):
-    rng = random.Random(2)
+    rng = chance(2)
     for number, name in enumerate(["checkpoints/replay/00000002.safetensors", "metrics.jsonl"] * 3):
         directory = Path(shutil.copytree(whole, tmp_path / str(number)))
         data = (directory / name).read_bytes()
@@ -114,7 +118,7 @@ def test_damage_to_what_all_checkpoints_share_stops_the_run_and_deletes_nothing(
 
 
 def test_damage_to_the_pointer_does_no_harm(whole, tmp_path):
-    directory, rng = Path(shutil.copytree(whole, tmp_path / "run")), random.Random(3)
+    directory, rng = Path(shutil.copytree(whole, tmp_path / "run")), chance(3)
     path = directory / "checkpoints" / "LATEST"
     good = path.read_bytes()
     for damage in [flipped] * 20 + [cut] * 5:
@@ -134,7 +138,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_to_the_same_end(
     (directory / "result.json").unlink()
     path = directory / "checkpoints" / f"replay/{NEWEST}.safetensors"
     good = path.read_bytes()
-    path.write_bytes(flipped(good, random.Random(4)))
+    path.write_bytes(flipped(good, chance(4)))
     train_into(directory, RESOLVED, silent())
     assert path.read_bytes() == good
     assert (directory / "agent" / "weights.safetensors").read_bytes() == (
