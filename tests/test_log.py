@@ -160,3 +160,10 @@ def test_elsewhere_only_lines_are_printed():
 def test_a_silent_display_prints_nothing(capsys):
     train(Display(None))
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("line", ["[]", "null", "1", '"text"'])
+def test_a_line_that_is_no_mapping_is_refused(line, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 1 is .*, but must be a mapping of names to values"):
+        read_lines(tmp_path / "metrics.jsonl")

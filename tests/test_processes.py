@@ -133,3 +133,11 @@ def test_the_program_stops_within_ten_seconds_and_names_its_last_checkpoint(numb
     last = out.strip().splitlines()[-1]
     assert last.startswith("stopped at step ")
     assert last.endswith(f"checkpoints/{latest}, from which the same command goes on.")
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"), locked(tmp_path):
+        pass
+    assert (tmp_path / "precious").read_text() == "precious"

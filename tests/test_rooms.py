@@ -41,6 +41,7 @@ ORDER = [
     "train",
     "saving",
     "agent",
+    "manifest",
     "checkpoint",
     "diagnosis",
     "report",

@@ -169,3 +169,22 @@ def test_names_are_forced_to_disk_by_a_sync_of_their_directory(tmp_path, monkeyp
     monkeypatch.setattr(os, "fsync", lambda number: forced.append(os.readlink(f"/proc/self/fd/{number}")))
     sync_directory(tmp_path)
     assert forced == [str(tmp_path)]
+
+
+@pytest.mark.parametrize("write", [lambda path: write_bytes(path, b"new"), Appended], ids=["whole", "growing"])
+def test_no_link_is_followed_and_no_pipe_waited_for_when_a_file_is_written(write, tmp_path):
+    (tmp_path / "precious").write_bytes(b"precious")
+    for name, make in (
+        ("link", lambda path: path.symlink_to(tmp_path / "precious")),
+        ("pipe", os.mkfifo),
+    ):
+        path = tmp_path / name
+        make(path if write is Appended else unfinished(path))
+        with pytest.raises(OSError, match=r"symbolic links|No such device"):
+            write(path)
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: it is no name of a file"), reading(tmp_path / "a\0b"):
+        pass

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from monotau import tensors
 from monotau.errors import ConfigError
 from monotau.storage import record_of
-from monotau.tensors import DTYPES, map_arrays, read_tensors, write_arrays, write_tensors
+from monotau.tensors import DTYPES, check_alike, map_arrays, read_tensors, write_arrays, write_tensors
 
 TENSORS = {
     "weights": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
@@ -130,3 +131,48 @@ def test_a_file_of_tensors_that_is_missing_or_a_directory_is_refused(tmp_path):
         read_tensors(tmp_path / "x.safetensors")
     with pytest.raises(ConfigError, match=r" cannot be read: it is not a regular file"):
         read_tensors(tmp_path)
+
+
+def test_tensors_are_compared_by_their_header_alone(tmp_path, monkeypatch):
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, TENSORS)
+    meta = {name: tensor.to("meta") for name, tensor in TENSORS.items()}
+    monkeypatch.setattr(tensors.mmap, "mmap", None)
+    check_alike(path, meta)
+    for wrong, reason in (
+        (meta | {"more": torch.zeros(2)}, r"'more' is missing, but must be float32 of shape \[2\]"),
+        ({name: meta[name] for name in meta if name != "mask"}, r"'mask' is bool of shape \[2\], but must be missing"),
+        (meta | {"steps": torch.zeros(1, dtype=torch.int64)}, r"'steps' is int64 of shape \[\], but must be int64 of"),
+        (
+            meta | {"moments": torch.zeros(3)},
+            r"'moments' is float64 of shape \[3\], but must be float32 of shape \[3\]",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=rf"x\.safetensors does not fit its settings: {reason}"):
+            check_alike(path, wrong)
+
+
+def test_more_than_the_memory_of_the_machine_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": torch.zeros(100)})
+    monkeypatch.setattr(tensors, "_memory_bytes", lambda: 399)
+    with pytest.raises(ConfigError, match="holds 400 bytes of numbers, but this machine has 399 bytes of memory"):
+        check_alike(path, {"a": torch.zeros(100)})
+
+
+def test_a_file_that_cannot_be_mapped_is_refused(tmp_path, monkeypatch):
+    def mapped(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    write_tensors(tmp_path / "x", TENSORS)
+    monkeypatch.setattr(tensors.mmap, "mmap", mapped)
+    with pytest.raises(ConfigError, match="x cannot be read: Cannot allocate memory"):
+        map_arrays(tmp_path / "x")
+
+
+def test_what_is_neither_true_nor_false_is_refused(tmp_path):
+    path = tmp_path / "x"
+    write_tensors(path, {"mask": torch.tensor([True, False])})
+    path.write_bytes(path.read_bytes()[:-1] + b"\2")
+    with pytest.raises(ConfigError, match="x is no file of tensors: 'mask' holds what is neither true nor false"):
+        map_arrays(path)

@@ -22,10 +22,10 @@ from monotau.networks import Role
 from monotau.presets import DEFAULT_PRESET, Resolved, resolve
 from monotau.progress import Display
 from monotau.rollout import Policy
-from monotau.saving import MadeFor, read_about, write_agent
+from monotau.saving import MadeFor, is_harmless, read_about, write_agent
 from monotau.settings import brief, to_plain
 from monotau.streams import numpy_stream, stream_seed, torch_stream
-from monotau.tensors import read_tensors
+from monotau.tensors import check_alike, read_tensors
 from monotau.train import Brain, Training, torch_threads
 
 
@@ -199,26 +199,23 @@ class Agent:
         """
         directory = Path(directory)
         config, made_for = read_about(directory)
+        # Before anything is made: settings and weights must agree about sizes, so that neither lies about the memory.
+        weights = directory / "weights.safetensors"
+        check_alike(weights, Brain.blank_state(config, made_for.observation, made_for.actions))
         envs, source = None, None if isinstance(env, str) else env
         if isinstance(env, str):
             config = replace(config, env=replace(config.env, id=env))
         elif env is not None:  # keyword arguments are for making an environment by its id
             config = replace(config, env=replace(config.env, kwargs={}))
-        # An id of the form 'module:Env-v0' imports the module: a stranger's file must not choose what is run.
-        if env is not None or (made_for.env_by_id and ":" not in config.env.id):
+        if env is not None or (made_for.env_by_id and is_harmless(config.env)):
             envs = EnvFactory(config.env, source)
             here = MadeFor.of(envs)
             if replace(here, env_by_id=made_for.env_by_id) != made_for:
                 raise ConfigError(f"the agent in {directory} is for {made_for}, but {envs.name} has {here}.")
             made_for = here
-        tensors = read_tensors(directory / "weights.safetensors")
         agent = cls.__new__(cls)
-        try:
-            agent._start(config, envs, made_for)
-            agent.brain.load_state(tensors)
-        except (RuntimeError, KeyError) as error:  # RuntimeError: sizes that differ, or that no memory could hold
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(f"{directory / 'weights.safetensors'} does not fit its settings: {reason}") from None
+        agent._start(config, envs, made_for)
+        agent.brain.load_state(read_tensors(weights))
         return agent
 
     def _greedy(self, risk: Risk) -> Policy:

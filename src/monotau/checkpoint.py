@@ -22,7 +22,7 @@ from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
 from monotau.settings import brief
 from monotau.storage import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
-from monotau.tensors import map_arrays, read_tensors, write_arrays
+from monotau.tensors import check_alike, map_arrays, read_tensors, write_arrays
 from monotau.train import Training
 
 KEPT = 2
@@ -61,6 +61,9 @@ class Checkpoints:
 
     def find(self) -> list[str]:
         """Find the newest generation that verifies; returns warnings about newer ones, which are put aside."""
+        for path in (self._home, self._replay):
+            if path.is_symlink():  # what is written and removed here must not be written and removed elsewhere
+                raise StorageFault(f"{path} is a link, but must be a directory of the run: bring back the checkpoints.")
         damages: dict[Path, ConfigError] = {}
         for path in generations(self._home):
             try:
@@ -77,7 +80,7 @@ class Checkpoints:
         self._tidy()
         for path, reason in damages.items():
             _put_aside(path)
-            if isinstance(reason, Damage) and reason.path.parent == self._replay:
+            if isinstance(reason, Damage) and reason.path.parent == self._replay and os.path.lexists(reason.path):
                 _put_aside(reason.path)
         return self._odd_pointer() + [f"checkpoint {path.name} is not used: {why}" for path, why in damages.items()]
 
@@ -85,9 +88,13 @@ class Checkpoints:
         """Bring agent and training to where the newest generation was written."""
         manifest, path = self._kept[-1], self._path
         try:
+            check_alike(path / WEIGHTS, agent.brain.state())
             agent.brain.load_state(read_tensors(path / WEIGHTS))
-            tensors = read_tensors(path / TRAINING)
-            for name, trainer in agent.brain.trainers().items():
+            tensors, trainers = read_tensors(path / TRAINING), agent.brain.trainers()
+            known = ("replay.", *(f"optimiser.{name}." for name in trainers))
+            if strange := next((name for name in tensors if not name.startswith(known)), None):
+                raise KeyError(f"{TRAINING} holds {brief(strange)}")
+            for name, trainer in trainers.items():
                 trainer.load_state(unprefixed(f"optimiser.{name}", tensors))
             oldest = None
             for name in manifest.segments:
@@ -98,7 +105,7 @@ class Checkpoints:
             if oldest is None or (oldest > training.replay.span.first).any():
                 raise ValueError("rows of the replay are missing")
             training.replay.load_state({name: array.numpy() for name, array in unprefixed("replay", tensors).items()})
-        except (KeyError, ValueError, IndexError, RuntimeError) as error:
+        except (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise StorageFault(f"{path} does not fit this run, though it is undamaged: {reason}") from None
         training.step, training.iteration, training.updates = manifest.step, manifest.iteration, manifest.updates
@@ -165,10 +172,14 @@ class Checkpoints:
     def _odd_pointer(self) -> list[str]:
         """Say so if LATEST names another generation than the newest, or one before it, where a crash leaves it."""
         path = self._home / LATEST
-        if not self._kept or not path.exists():
+        if not self._kept or not os.path.lexists(path):
             return []
-        with reading(path) as file:
-            named = file.read(100).decode(errors="replace").strip()
+        try:
+            with reading(path) as file:
+                named = file.read(100).decode(errors="replace").strip()
+        except Damage as damage:
+            _put_aside(path)  # a directory there would be in the way of the next one
+            return [str(damage)]
         newest = name_of(self._kept[-1].iteration)
         if re.fullmatch(r"\d{8,}", named) and int(named) <= int(newest):
             return []
@@ -212,6 +223,6 @@ def _remove(path: Path) -> None:
 def _put_aside(path: Path) -> None:
     """Rename what did not verify, so that its name is free and its contents stay."""
     number = 0
-    while (aside := path.with_name(f"{path.name}{ASIDE}{number or ''}")).exists():
+    while os.path.lexists(aside := path.with_name(f"{path.name}{ASIDE}{number or ''}")):
         number += 1
     os.replace(path, aside)

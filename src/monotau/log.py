@@ -8,6 +8,7 @@ from typing import Any
 
 from monotau import events
 from monotau.errors import ConfigError
+from monotau.settings import brief
 from monotau.storage import Appended, Record
 
 Line = dict[str, Any]
@@ -29,7 +30,7 @@ class Log:
             for name in (METRICS, events.FILE_NAME):
                 self._files[name] = Appended(directory / name, records[name] if records else None)
             if records:
-                self.lines = _parse(directory / METRICS, self._files[METRICS].kept.decode())
+                self.lines = _parse(directory / METRICS, self._files[METRICS].kept.decode(errors="replace"))
             else:
                 self._files[events.FILE_NAME].write(events.first_record())
 
@@ -72,8 +73,12 @@ def _parse(path: Path, text: str) -> list[Line]:
     lines: list[Line] = []
     for number, line in enumerate(texts, start=1):
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
+            held = json.loads(line)
+        except (ValueError, RecursionError):
             if number < len(texts):
                 raise ConfigError(f"{path}, line {number} is not JSON, and it is not the last one.") from None
+            break
+        if not isinstance(held, dict):
+            raise ConfigError(f"{path}, line {number} is {brief(held)}, but must be a mapping of names to values.")
+        lines.append(held)
     return lines

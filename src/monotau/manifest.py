@@ -6,7 +6,6 @@ A generation is a directory named by its iteration, which counts once its manife
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,12 +72,14 @@ def read_manifest(path: Path) -> Manifest:
         manifest = Manifest(**(plain | records))
         with reading(file) as opened:
             same = opened.read() == manifest.to_bytes()
-    except (TypeError, KeyError, ValueError) as error:
+    except (TypeError, KeyError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is damaged: {brief(str(error))}.") from None
     counts = (manifest.iteration, manifest.step, manifest.updates)
     orderly = (
         same
         and all(type(count) is int and count >= 0 for count in counts)
+        and type(manifest.seconds) in (int, float)
+        and re.fullmatch(r"[\w.+!-]{1,99}", str(manifest.package))
         and set(manifest.files) == set(FILES)
         and set(manifest.logs) == set(LOGS)
         and all(re.fullmatch(r"\d{8,}\.safetensors", name) for name in manifest.segments)
@@ -100,8 +101,11 @@ def newest_agent(directory: Path) -> Path | None:
     return None
 
 
-def _records(plain: Mapping[str, Any]) -> dict[str, Record]:
+def _records(plain: Any) -> dict[str, Record]:
+    if not isinstance(plain, dict):
+        raise TypeError("there are no records of files")
     records = {name: Record(*record) for name, record in plain.items()}
-    if not all(type(record.bytes) is int and isinstance(record.sha256, str) for record in records.values()):
-        raise ValueError("a size or digest is none")
+    for size, digest in records.values():
+        if type(size) is not int or size < 0 or not isinstance(digest, str):
+            raise ValueError("a size or digest is none")
     return records

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from monotau.errors import ConfigError
+from monotau.storage import opened_itself
 
 LOCK = ".lock"
 
@@ -28,7 +29,7 @@ def locked(directory: Path) -> Iterator[None]:
 
     The lock is the kernel's, so it ends with the process however that ends, and the file itself may stay.
     """
-    with open(directory / LOCK, "a+") as file:
+    with open(directory / LOCK, "a+", opener=opened_itself) as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)
         except BlockingIOError:

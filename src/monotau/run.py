@@ -24,6 +24,7 @@ from monotau.presets import DEFAULT_PRESET, Resolved
 from monotau.processes import LOCK, Stopped, locked
 from monotau.progress import Display
 from monotau.report import draw_learning_curve, draw_quantile_functions
+from monotau.settings import brief
 from monotau.storage import read_json, unfinished, write_json
 from monotau.train import Training, torch_threads
 
@@ -76,7 +77,8 @@ def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
         names = sorted(held.keys() | wanted.keys())
         inner = (_differences(held.get(n), wanted.get(n), f"{path}.{n}" if path else n) for n in names)
         return [difference for differences in inner for difference in differences]
-    return [] if held == wanted else [f"{path} ({held} there, {wanted} here)"]
+    setting = " ".join(path.split())[:100]
+    return [] if held == wanted else [f"{setting} ({brief(held)} there, {brief(wanted)} here)"]
 
 
 def train_agent(

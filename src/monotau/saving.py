@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from monotau.configs import KINDS, Config
-from monotau.envs import EnvFactory, ObservationSpec
+from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.errors import ConfigError
 from monotau.presets import settle, take_names
 from monotau.settings import brief, override, to_plain
@@ -47,6 +47,15 @@ class MadeFor:
 
 _ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
 _ANYTHING = MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
+
+
+def is_harmless(env: EnvConfig) -> bool:
+    """Whether an environment may be made because a file says so: a stranger must not choose what is run.
+
+    An id of the form 'module:Env-v0' imports the module, and so may text with a colon among the arguments, which some
+    environments take for the id of another.
+    """
+    return not any(":" in text for text in (env.id, *env.kwargs.values()) if isinstance(text, str))
 
 
 def write_agent(directory: Path, config: Config, made_for: MadeFor, tensors: Mapping[str, Tensor]) -> None:

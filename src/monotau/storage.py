@@ -58,7 +58,7 @@ def writing(path: Path) -> Iterator[Writer]:
     """
     beside = unfinished(path)
     try:
-        with open(beside, "wb") as file:
+        with open(beside, "wb", opener=opened_itself) as file:
             writer = Writer(file)
             yield writer
             writer.sync()
@@ -100,13 +100,20 @@ def to_json(plain: Mapping[str, Any]) -> bytes:
     return (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode()
 
 
+def opened_itself(path: str | Path, flags: int) -> int:
+    """Open the file of that name and no other: a link would lead elsewhere, and a pipe would never end."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file for reading; a link would lead elsewhere, and a pipe would never end."""
+    """Open a regular file for reading."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = opened_itself(path, os.O_RDONLY)
     except OSError as error:
         raise Damage(path, f"cannot be read: {error.strerror}.") from None
+    except ValueError:  # os.open, of a name with a zero in it
+        raise Damage(path, "cannot be read: it is no name of a file.") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise Damage(path, "cannot be read: it is not a regular file.")
@@ -148,7 +155,7 @@ class Appended:
         """Open it empty, or cut back to what was recorded, which is checked first."""
         if record is not None:
             check(path, record, whole=False)
-        self._file = open(path, "r+b" if record else "wb")  # noqa: SIM115  # closed by `close`
+        self._file = open(path, "r+b" if record else "wb", opener=opened_itself)  # noqa: SIM115  # closed by `close`
         self.kept = self._file.read(record.bytes) if record else b""
         self._file.truncate()
         self._writer = Writer(self._file, self.kept)

@@ -6,11 +6,12 @@ the format: it looks at no more than the file holds, and every byte of the file 
 
 import json
 import mmap
+import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,15 @@ MOST_AXES = 8
 
 LARGEST_HEADER = 1_000_000
 """Bytes; thousands of tensors have less."""
+
+
+class Place(NamedTuple):
+    """What a header says of one tensor, and where in the file it is."""
+
+    start: int
+    end: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Sequence[np.ndarray]]) -> Record:
@@ -70,38 +80,75 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def map_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return views of the arrays in a file, for reading only; a file that is not in order is refused."""
     with reading(path) as file:
+        places = _places(path, file)
         try:
-            start = file.read(8)
-            length = int.from_bytes(start, "little")
-            if len(start) < 8 or length > LARGEST_HEADER:
-                raise ConfigError(f"its header has {length} bytes, more than there are or than {LARGEST_HEADER}.")
-            header = json.loads(file.read(length).decode(), object_pairs_hook=unique_pairs)
-            return _arrays(header, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), 8 + length)
-        except (ConfigError, ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())[:200].rstrip(".")
-            raise Damage(path, f"is no file of tensors: {reason}.") from None
-
-
-def _arrays(header: Any, data: mmap.mmap, offset: int) -> dict[str, np.ndarray]:
-    """Views of all tensors that the header names, which must fill the rest of the file without gaps."""
-    if not isinstance(header, dict):
-        raise ConfigError("its header is no mapping of names to tensors.")
-    entries = sorted(((*_entry(entry), name) for name, entry in header.items()), key=lambda entry: entry[:2])
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise Damage(path, f"cannot be read: {error.strerror}.") from None
     arrays: dict[str, np.ndarray] = {}
-    end_before = 0
-    for start, end, dtype, shape, name in entries:
-        if start != end_before or end > len(data) - offset:
-            raise ConfigError(f"the tensor {brief(name)} is said to be where it cannot be.")
-        array: np.ndarray = np.frombuffer(data, dtype, prod(shape), offset + start).reshape(shape)
-        if dtype == np.bool_ and (array.view(np.uint8) > 1).any():
-            raise ConfigError(f"the tensor {brief(name)} holds what is neither true nor false.")
-        arrays[name], end_before = array, end
-    if end_before != len(data) - offset:
-        raise ConfigError("it goes on after the last tensor.")
+    for name, (start, _, dtype, shape) in places.items():
+        array: np.ndarray = np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
+        if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
+            raise Damage(path, f"is no file of tensors: {brief(name)} holds what is neither true nor false.")
+        arrays[name] = array
     return arrays
 
 
-def _entry(entry: Any) -> tuple[int, int, np.dtype, list[int]]:
+def check_alike(path: Path, wanted: Mapping[str, Tensor]) -> None:
+    """Refuse a file that does not hold tensors of these names, types and shapes, by a look at its header alone.
+
+    Wanted tensors may be of the device meta, which has sizes and no memory.
+    """
+    with reading(path) as file:
+        held = {name: (str(place.dtype), place.shape) for name, place in _places(path, file).items()}
+    needed = {name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for name, tensor in wanted.items()}
+    for name in [*needed, *held]:
+        if held.get(name) != needed.get(name):
+            there, here = (_described(alike.get(name)) for alike in (held, needed))
+            raise ConfigError(f"{path} does not fit its settings: {brief(name)} is {there}, but must be {here}.")
+    stated, memory = sum(tensor.nbytes for tensor in wanted.values()), _memory_bytes()
+    if stated > memory:
+        raise ConfigError(f"{path} holds {stated} bytes of numbers, but this machine has {memory} bytes of memory.")
+
+
+def _described(alike: tuple[str, tuple[int, ...]] | None) -> str:
+    return "missing" if alike is None else f"{alike[0]} of shape {list(alike[1])}"
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _places(path: Path, file: IO[bytes]) -> dict[str, Place]:
+    """Read the header, and nothing else."""
+    try:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or length > LARGEST_HEADER:
+            raise ConfigError(f"its header has {length} bytes, more than there are or than {LARGEST_HEADER}.")
+        header = json.loads(file.read(length).decode(), object_pairs_hook=unique_pairs)
+        return _filling(header, 8 + length, os.fstat(file.fileno()).st_size)
+    except (ConfigError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise Damage(path, f"is no file of tensors: {reason}.") from None
+
+
+def _filling(header: Any, offset: int, size: int) -> dict[str, Place]:
+    """Places of all tensors that the header names, which must fill the rest of the file without gaps."""
+    if not isinstance(header, dict):
+        raise ConfigError("its header is no mapping of names to tensors.")
+    places = {name: _place(entry, offset) for name, entry in header.items()}
+    end_before = offset
+    for name in sorted(places, key=lambda name: places[name][:2]):
+        if places[name].start != end_before or places[name].end > size:
+            raise ConfigError(f"the tensor {brief(name)} is said to be where it cannot be.")
+        end_before = places[name].end
+    if end_before != size:
+        raise ConfigError("it goes on after the last tensor.")
+    return places
+
+
+def _place(entry: Any, offset: int) -> Place:
     """Check what a header says of one tensor: start, end, type and shape agree."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise ConfigError(f"a tensor is said to be {brief(entry)}.")
@@ -114,4 +161,4 @@ def _entry(entry: Any) -> tuple[int, int, np.dtype, list[int]]:
     dtype = np.dtype(DTYPES[name])
     if prod(shape) * dtype.itemsize != offsets[1] - offsets[0]:
         raise ConfigError(f"a tensor of {name} and shape {brief(shape)} cannot have the place {brief(offsets)}.")
-    return offsets[0], offsets[1], dtype, shape
+    return Place(offset + offsets[0], offset + offsets[1], dtype, tuple(shape))

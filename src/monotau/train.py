@@ -45,7 +45,7 @@ def torch_threads(count: int) -> Iterator[None]:
 class Brain:
     """The networks of an agent and how they choose: all that is needed to act, none of what is needed to train."""
 
-    def __init__(self, config: Config, spec: ObservationSpec, actions: int) -> None:
+    def __init__(self, config: Config, spec: ObservationSpec, actions: int, device: torch.device | None = None) -> None:
         factory = NetworkFactory(
             spec,
             config.env.frame_stack,
@@ -55,13 +55,24 @@ class Brain:
             Layers(config.precision, config.noisy, config.dueling),
             config.optimiser,
             config.seed,
-            pick_device(config.device),
+            device or pick_device(config.device),
         )
         self.device = factory.device
         self.learner = Learner(factory, double_q=config.double_q)
         self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
         self.curious = Policy(self.learner.online, actions, self.explorer)
         self.greedy = Policy(self.learner.online, actions)
+
+    @classmethod
+    def blank_state(cls, config: Config, spec: ObservationSpec, actions: int) -> dict[str, Tensor]:
+        """Return what the `state` of such a brain looks like: names, types and shapes, without any memory."""
+        try:
+            with torch.device("meta") as nowhere:
+                return cls(config, spec, actions, nowhere).state()
+        except (RuntimeError, TypeError) as error:  # torch, for sizes whose product no 64 bits hold
+            raise ConfigError(
+                f"the sizes in the settings are no network's: {' '.join(str(error).split())[:200]}"
+            ) from None
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, by name."""

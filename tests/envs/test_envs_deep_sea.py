@@ -145,6 +145,7 @@ def test_the_optimal_return_is_what_trying_everything_finds(size):
     assert DeepSea(size=size, stochastic=True).optimal_return == pytest.approx(best(size))
 
 
-def test_a_sea_without_cells_is_refused():
-    with pytest.raises(ConfigError, match="DeepSea's size is 0, but must be at least 1"):
-        DeepSea(size=0)
+@pytest.mark.parametrize("size", [0, 1001])
+def test_a_sea_without_cells_or_with_more_than_memory_has_room_for_is_refused(size):
+    with pytest.raises(ConfigError, match=f"DeepSea's size is {size}, but must be at least 1 and at most 1000"):
+        DeepSea(size=size)

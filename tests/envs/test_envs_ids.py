@@ -152,3 +152,8 @@ def test_a_missing_minatar_is_named_with_its_cure(monkeypatch):
     with pytest.raises(ConfigError, match=r"MinAtar cannot be imported .*; pip install monotau\[minatar\]"):
         factory("MinAtar/Breakout-v1")
     assert not any(env_id.startswith("MinAtar/") for env_id, _ in list_envs())
+
+
+def test_an_id_that_is_a_book_is_refused():
+    with pytest.raises(ConfigError, match=r"env\.id is 'x+\.\.\.x+', but must have at most 200 characters"):
+        factory("x" * 201)

@@ -143,7 +143,9 @@ def test_a_chain_without_a_way_is_refused():
         Chain(length=1)
 
 
-@pytest.mark.parametrize("settings", [{"size": 0}, {"horizon": 0}])
-def test_a_grid_without_cells_or_time_is_refused(settings):
-    with pytest.raises(ConfigError, match=r"Grid's size is \d+ and its horizon \d+, but both must be at least 1"):
+@pytest.mark.parametrize("settings", [{"size": 0}, {"horizon": 0}, {"size": 1001}])
+def test_a_grid_without_cells_or_time_or_with_too_many_cells_is_refused(settings):
+    with pytest.raises(
+        ConfigError, match=r"Grid's size is \d+ and its horizon \d+, but both must be at least 1, .* at most 1000"
+    ):
         Grid(**settings)

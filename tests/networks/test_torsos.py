@@ -81,3 +81,8 @@ def test_sizes_below_one_are_refused():
         Mlp(width=0)
     with pytest.raises(ConfigError, match=r"torso.channels is 0, but must be at least 1"):
         Small(channels=0)
+
+
+def test_more_layers_than_learn_are_refused():
+    with pytest.raises(ConfigError, match=r"torso\.layers is 101, but must be at most 100"):
+        Mlp(layers=101)

@@ -8,6 +8,9 @@ from gymnasium import spaces
 
 from monotau.errors import ConfigError
 
+LARGEST_SIZE = 1_000
+"""A million cells; beyond, a number in a file would fill the memory."""
+
 
 @final
 class DeepSea(gym.Env[np.ndarray, int | np.integer]):
@@ -32,8 +35,8 @@ class DeepSea(gym.Env[np.ndarray, int | np.integer]):
         mapping_seed: int = 0,
         unscaled_move_cost: float = 0.01,
     ) -> None:
-        if size < 1:
-            raise ConfigError(f"DeepSea's size is {size}, but must be at least 1.")
+        if not 1 <= size <= LARGEST_SIZE:
+            raise ConfigError(f"DeepSea's size is {size}, but must be at least 1 and at most {LARGEST_SIZE}.")
         self.observation_space = spaces.Box(0.0, 1.0, (size, size), np.float32)
         self.action_space = spaces.Discrete(2)
         self.size = size

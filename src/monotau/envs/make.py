@@ -15,6 +15,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from monotau.envs.catalog import MINATAR_PREFIX, register_minatar, register_own, unknown_id
 from monotau.envs.spec import ObservationSpec, describe_space
 from monotau.errors import ConfigError, check_least
+from monotau.settings import brief
+
+LONGEST_ID = 200
 
 EnvSource = Callable[[], gym.Env] | gym.Env
 """What may stand in for an id: something that makes a new environment at each call, or one environment."""
@@ -38,6 +41,8 @@ class EnvConfig:
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
         check_least("env.", self, num_envs=1, frame_stack=1, max_episode_steps=0)
+        if len(self.id) > LONGEST_ID:
+            raise ConfigError(f"env.id is {brief(self.id)}, but must have at most {LONGEST_ID} characters.")
 
 
 @final
@@ -156,7 +161,7 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
     except gym.error.UnregisteredEnv:
         raise unknown_id(config.id) from None
     except Exception as error:  # the constructor is foreign code, and any keyword argument may upset it
-        reason = (str(error).splitlines() or ["no reason given"])[0]
+        reason = (str(error).splitlines() or ["no reason given"])[0][:200]
         raise ConfigError(f"env.id {config.id!r} cannot be made: {type(error).__name__}: {reason}") from error
 
 

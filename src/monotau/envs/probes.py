@@ -178,10 +178,15 @@ class Grid(Probe[np.ndarray]):
 
     MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
     """Up, right, down, left; a wall stops a move."""
+    LARGEST_SIZE = 1_000
+    """A million cells; beyond, a number in a file would fill the memory."""
 
     def __init__(self, size: int = 15, horizon: int = 200) -> None:
-        if size < 1 or horizon < 1:
-            raise ConfigError(f"Grid's size is {size} and its horizon {horizon}, but both must be at least 1.")
+        if min(size, horizon) < 1 or size > self.LARGEST_SIZE:
+            raise ConfigError(
+                f"Grid's size is {size} and its horizon {horizon}, but both must be at least 1, and the size at most "
+                f"{self.LARGEST_SIZE}."
+            )
         self.observation_space = spaces.Box(0.0, 1.0, (size * size,), np.float32)
         self.action_space = spaces.Discrete(len(self.MOVES))
         self.size = size

@@ -13,6 +13,9 @@ from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, check_least
 from monotau.networks.layers import Precision, large_products
 
+MOST_LAYERS = 100
+"""Without shortcuts between them, gradients do not get through so many."""
+
 
 class Torso(nn.Module):
     """Scales and shapes observations as their spec says, then applies `body`."""
@@ -47,7 +50,7 @@ def prepare(observations: Shaped[Tensor, "B S *frame"], spec: ObservationSpec) -
 
 def input_shape(spec: ObservationSpec, stack: int) -> tuple[int, ...]:
     """Shape of one prepared observation."""
-    blank = torch.zeros(1, stack, *spec.shape, dtype=getattr(torch, spec.dtype))
+    blank = torch.zeros(1, stack, *spec.shape, dtype=getattr(torch, spec.dtype), device="meta")  # takes no memory
     return tuple(prepare(blank, spec).shape[1:])
 
 
@@ -70,6 +73,10 @@ class Mlp(TorsoConfig):
 
     def __post_init__(self) -> None:
         check_least("torso.", self, width=1, layers=1)
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(
+                f"torso.layers is {self.layers}, but must be at most {MOST_LAYERS}: none learns with more."
+            )
 
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
         """Make the torso; images are taken as long vectors."""
