@@ -122,7 +122,6 @@ HARMLESS = [
     ("config/env/id", "os:Nothing-v0"),
     ("config/env/id", "antigravity:Nothing-v0"),
     ("config/env", {"id": "GymV26Environment-v0", "kwargs": {"env_id": "antigravity:Nothing-v0"}}),
-    ("config/env/kwargs", {"render_mode": "human"}),
 ]
 
 
@@ -132,11 +131,11 @@ def test_what_loading_does_not_need_is_neither_made_nor_imported(where, value, s
     assert strangers.ask("load", agent)["value"] == 2
 
 
-def test_an_environment_is_made_for_a_file_only_if_its_arguments_are_numbers(strangers):
+def test_an_environment_is_made_for_a_file_only_if_nothing_in_it_names_a_module(strangers):
     env = read_about(strangers.agent)[0].env
     assert is_harmless(env)
-    assert is_harmless(replace(env, kwargs={"size": 4, "stochastic": True, "cost": 0.5}))
-    assert not is_harmless(replace(env, kwargs={"size": 4, "map": "x"}))
+    assert is_harmless(replace(env, kwargs={"size": 4, "stochastic": True, "cost": 0.5, "map_name": "8x8"}))
+    assert not is_harmless(replace(env, kwargs={"size": 4, "env_id": "module:Env-v0"}))
     assert not is_harmless(replace(env, id="module:Env-v0"))
 
 
