@@ -8,7 +8,6 @@ import math
 import os
 import warnings
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,85 +16,16 @@ from monotau import run
 from monotau.checkpoint import Checkpoints
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.presets import resolve
-from monotau.run import train_into
+from monotau.report.figures import new_figure, plot_quantile_functions
+from monotau.run import draw_most_telling_state, train_into
 from monotau.storage import read_json
-from tests.small_runs import SMALL, silent
-
-TINY = SMALL | {
-    "steps": 40,
-    "iteration_steps": 20,
-    "log_every_steps": 10,
-    "head": {"hidden": 8},
-    "replay": {"warmup_steps": 5, "capacity_steps": 100},
-    "update": {"batch_size": 8, "every_steps": 5, "sync_every_steps": 10},
-    "evaluation": {"episodes": 1, "num_envs": 1, "episode_cap_steps": 7},
-}
-
-VECTOR = spaces.Box(-1, 1, (2,), np.float32)
-IMAGE = spaces.Box(0, 255, (10, 10, 1), np.uint8)
-STATES = spaces.Discrete(4, start=1)
-
-SECOND_ITERATION = 5
-"""Lives of a run: a look at the spaces, the random policy, an iteration, its evaluation, the second iteration."""
-
-LEFT_OUT = object()
-
-
-class World(gym.Env):
-    """Episodes of five steps, in which any answer can be replaced; an exception in its place is raised."""
-
-    def __init__(self, space=VECTOR, step=lambda count: {}, reset=lambda count: {}, close=None, length=5):
-        self.observation_space, self.action_space = space, spaces.Discrete(2)
-        self.bend_step, self.bend_reset, self.bend_close, self.length = step, reset, close, length
-        self.steps = self.resets = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.resets += 1
-        return told({"observation": self.seen(), "info": {}} | self.bend_reset(self.resets))
-
-    def step(self, action):
-        self.steps += 1
-        answer = {
-            "observation": self.seen(),
-            "reward": 1.0,
-            "terminated": self.steps % self.length == 0,
-            "truncated": False,
-            "info": {},
-        }
-        return told(answer | self.bend_step(self.steps))
-
-    def seen(self):
-        return 2 if isinstance(self.observation_space, spaces.Discrete) else np.ones_like(self.observation_space.low)
-
-    def close(self):
-        if self.bend_close:
-            raise self.bend_close
-
-
-def told(answer):
-    values = [value for value in answer.values() if value is not LEFT_OUT]
-    for value in values:
-        if isinstance(value, Exception):
-            raise value
-    return tuple(values) if len(values) > 1 else values[0]
-
-
-def at(moment, **change):
-    """Change an answer at one moment only."""
-    return lambda count: change if count == moment else {}
-
-
-def only_in(life, **faults):
-    """Return what makes worlds, of which one life is faulty."""
-    lives = itertools.count(1)
-    space = faults.pop("space", VECTOR)
-    return lambda: World(space, **(faults if next(lives) == life else {}))
+from tests.malformed import IMAGE, LEFT_OUT, SECOND_ITERATION, STATES, TINY, VECTOR, World, at, only_in
+from tests.small_runs import silent
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Neither figures nor the wait for the disk are in question here."""
+    """Neither the wait for the disk nor figures are in question here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     for name in ("draw_learning_curve", "draw_most_telling_state"):
         monkeypatch.setattr(run, name, lambda *_: None)
@@ -306,3 +236,20 @@ def test_what_is_only_unusual_is_learned_from(name, tmp_path):
 def test_an_evaluation_of_episodes_without_end_is_cut(tmp_path):
     result = train(tmp_path, lambda: World(length=10**9))
     assert result["final"]["length_mean"] == result["final"]["return_mean"] == 7
+
+
+def test_ten_thousand_actions_are_learned_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "draw_most_telling_state", draw_most_telling_state)
+    settings = {"head": {"hidden": 2}, "evaluation": {"episode_cap_steps": 1}, "steps": 20}
+    assert train(tmp_path, lambda: World(actions=10_000), **settings)["updates"] > 0
+    assert (tmp_path / "quantile_functions.png").stat().st_size > 0
+
+
+def test_of_more_actions_than_can_be_told_apart_the_best_are_drawn():
+    _, (ax,) = new_figure(7.0, 4.0)
+    means = np.arange(100.0) % 60
+    plot_quantile_functions(ax, np.array([0.1, 0.9]), np.stack([means, means + 1], axis=1), means)
+    shown = [int(text.get_text().split(",")[0].removeprefix("action ")) for text in ax.get_legend().get_texts()]
+    assert shown == [*range(38, 60), 98, 99]
+    curves = [line for line in ax.get_lines() if line.get_label().startswith("action")]
+    assert len({(line.get_color(), line.get_linestyle(), str(line._dash_pattern)) for line in curves}) >= 24
