@@ -59,7 +59,9 @@ def configurations(draw: st.DrawFn) -> tuple[Any, Any, Any]:
     config = deepcopy(IN_FULL[preset, profile or "classic"])
     del config["preset"], config["profile"]
     for _ in range(draw(st.integers(1, 3))):
-        section = draw(st.sampled_from([config, *(part for part in config.values() if isinstance(part, dict))]))
+        section = draw(
+            st.sampled_from([config, *(part for part in config.values() if isinstance(part, dict) and part)])
+        )
         name = draw(st.sampled_from(sorted(section, key=str)))
         match draw(st.sampled_from(["like", "like", "like", "any", "kind", "unknown", "gone"])):
             case "like":

@@ -58,7 +58,8 @@ class Checked(gym.Wrapper):
 
     def _array(self, observation: Any) -> np.ndarray:
         """Return the observation as an array of its space's shape and dtype."""
-        space, array = self.observation_space, _as_array(observation)
+        space: Any = self.observation_space  # Discrete or Box, which have a dtype
+        array = _as_array(observation)
         if array is None or array.dtype.kind not in f"{NUMBERS}c":
             raise EnvironmentFault(f"The observation is {brief(observation)}, but must be an array of numbers.")
         if array.shape != space.shape:
