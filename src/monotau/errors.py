@@ -21,6 +21,11 @@ class StorageFault(RuntimeError):
     """The disk does not take what must be written, or has lost what was."""
 
 
+def in_one_line(error: Exception) -> str:
+    """Return type and text of what foreign code raised."""
+    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
+
+
 def check_least(section: str, settings: object, **least: int) -> None:
     """Refuse settings, named with their least values, that are below them."""
     for name, bound in least.items():

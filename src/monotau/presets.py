@@ -215,7 +215,7 @@ def resolve(
     return Resolved(settle(preset, profile, plain, envs.observation_spec), envs)
 
 
-def _over(under: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+def _over(under: Mapping[Any, Any], upper: Mapping[Any, Any]) -> dict[Any, Any]:
     """Merge nested settings; merged before they are checked, so that only the outcome must be valid.
 
     A part of another kind replaces the one below it, whose settings are none of its own.

@@ -1,5 +1,7 @@
 """Environments and a policy make steps: used by training and by evaluation alike."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from monotau.distributions import MEAN, Risk
 from monotau.envs import EnvFactory
-from monotau.errors import EnvironmentFault
+from monotau.errors import ConfigError, EnvironmentFault, in_one_line
 from monotau.explorers import Explorer
 from monotau.networks import Network, Role
 from monotau.replay import Steps
@@ -73,10 +75,16 @@ class Rollout:
 
     def __init__(self, factory: EnvFactory, num_envs: int, stack: int, seed: int, first_step: int = 0) -> None:
         self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step
-        self.envs: VectorEnv = factory.make_vector(num_envs)
-        # Gymnasium seeds environment i with seed + i, as 32 bits in some environments.
-        raw, _ = self.envs.reset(seed=seed % 2**31)
-        frames = self._frames(raw)
+        with self._named():
+            self.envs: VectorEnv = factory.make_vector(num_envs)
+        try:
+            with self._named():
+                # Gymnasium seeds environment i with seed + i, as 32 bits in some environments.
+                raw, _ = self.envs.reset(seed=seed % 2**31)
+            frames = self._frames(raw)
+        except EnvironmentFault:
+            self.close()
+            raise
         self.observations = np.zeros((num_envs, stack, *self.spec.shape), dtype=self.spec.dtype)
         self.observations[:, -1] = frames
         self.first = np.ones(num_envs, dtype=bool)
@@ -86,11 +94,8 @@ class Rollout:
         """Take one step in every environment; whatever is not a number stops here."""
         before = self.observations[:, -1].copy()
         self.step_count += len(actions)
-        try:
+        with self._named():
             raw, rewards, terminated, truncated, info = self.envs.step(actions + self.factory.action_start)
-        except Exception as error:  # foreign code, which may raise anything
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise EnvironmentFault(f"{self.factory.name}, step {self.step_count}: it raised {reason}") from error
         self._check_rewards(rewards)
         frames = self._frames(raw)
         ended = terminated | truncated
@@ -120,10 +125,21 @@ class Rollout:
         return finished
 
     def _frames(self, raw: np.ndarray) -> np.ndarray:
-        try:
+        with self._named():
             return self.spec.frame(np.asarray(raw))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name environment and step in what goes wrong with the environment."""
+        place = f"{self.factory.name}, step {self.step_count}"
+        try:
+            yield
+        except ConfigError:  # what the caller can mend
+            raise
         except EnvironmentFault as fault:
-            raise EnvironmentFault(f"{self.factory.name}, step {self.step_count}: {fault}") from None
+            raise EnvironmentFault(f"{place}: {fault}") from fault.__cause__
+        except Exception as error:  # foreign code, which may raise anything
+            raise EnvironmentFault(f"{place}: it raised {in_one_line(error)}") from error
 
     def _check_rewards(self, rewards: np.ndarray) -> None:
         with np.errstate(over="ignore"):  # what float32, in which rewards are stored, cannot hold becomes infinite

@@ -230,17 +230,21 @@ def _best(lines: Sequence[Line]) -> float:
 
 def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, path: Path) -> None:
     """Draw the distributions in that state of the evaluation in which the actions' means differ most."""
-    observations = torch.from_numpy(evaluation.states).to(agent.brain.device)
     network = agent.brain.learner.online
     taus = torch.linspace(0.001, 0.999, 500, device=agent.brain.device)
-    curves = torch.cat([network.quantiles(row[None], taus) for row in observations])  # n A M
-    means = curves.mean(dim=-1)
-    number = int((means.max(dim=1).values - means.min(dim=1).values).argmax())
+    telling, most = None, -math.inf
+    for state in evaluation.states:  # one by one: with thousands of actions, all at once are gigabytes
+        curves = network.quantiles(torch.from_numpy(state[None]).to(agent.brain.device), taus)[0]  # A M
+        means = curves.mean(dim=-1)
+        difference = (means.max() - means.min()).item()
+        if telling is None or difference > most:
+            telling, most = curves, difference
+    assert telling is not None  # noqa: S101  # an evaluation has visited a state
     draw_quantile_functions(
         taus.cpu().numpy(),
-        curves[number].cpu().numpy(),
-        means[number].cpu().numpy(),
-        f"{title}\nthe state, of {len(observations)} visited, in which the actions differ most",
+        telling.cpu().numpy(),
+        telling.mean(dim=-1).cpu().numpy(),
+        f"{title}\nthe state, of {len(evaluation.states)} visited, in which the actions differ most",
         path,
     )
 

@@ -4,17 +4,17 @@ import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, SupportsFloat, final
+from typing import Annotated, final
 
 import gymnasium as gym
-import numpy as np
 import tyro
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from monotau.envs.catalog import MINATAR_PREFIX, register_minatar, register_own, unknown_id
+from monotau.envs.checked import Checked, name_of
 from monotau.envs.spec import ObservationSpec, describe_space
-from monotau.errors import ConfigError, check_least
+from monotau.errors import ConfigError, EnvironmentFault, check_least, in_one_line
 from monotau.settings import brief
 
 LONGEST_ID = 200
@@ -92,7 +92,11 @@ class EnvFactory:
         """Return new environments in a row that reset in the step that ends an episode (SAME_STEP autoreset)."""
         self._check_count("num_envs", num_envs)
         with warnings.catch_warnings(action="ignore"):
-            vector = SyncVectorEnv([self._make_one] * num_envs, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
+            try:
+                vector = SyncVectorEnv([self._make_one] * num_envs, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
+            except Exception as error:  # foreign code, or worlds that differ in their spaces
+                reason = str(error) if isinstance(error, ConfigError) else in_one_line(error)
+                raise EnvironmentFault(f"it was made before, but cannot be made again: {reason}") from error
         worlds = [env.unwrapped for env in vector.envs]
         again = len({id(world) for world in worlds}) < num_envs or any(world is self._probe() for world in worlds)
         if self.reusable and again:
@@ -113,11 +117,14 @@ class EnvFactory:
 
     def _make_one(self) -> gym.Env:
         if self._source is None:
-            return _KeepLast(_make_by_id(self.config))
+            return Checked(_make_by_id(self.config))
         if isinstance(self._source, gym.Env):
             env: gym.Env = _Borrowed(self._source)
         else:
-            env = self._source()
+            try:
+                env = self._source()
+            except Exception as error:  # foreign code, which may raise anything
+                raise ConfigError(f"The environment {self._source!r} cannot be made: {in_one_line(error)}") from error
             if not isinstance(env, gym.Env):
                 raise ConfigError(
                     f"The callable {self._source!r} returned {type(env).__module__}.{type(env).__qualname__}, "
@@ -125,11 +132,10 @@ class EnvFactory:
                 )
         if self.config.max_episode_steps:
             env = gym.wrappers.TimeLimit(env, self.config.max_episode_steps)
-        return _KeepLast(env)
+        return Checked(env)
 
     def _read_spaces(self, env: gym.Env) -> None:
-        spec = env.unwrapped.spec
-        self.name = self.config.id if self._source is None else spec.id if spec else type(env.unwrapped).__name__
+        self.name = self.config.id if self._source is None else name_of(env)
         # An unfinished environment has no spaces at all; None is refused like any other space.
         actions = getattr(env, "action_space", None)
         if not isinstance(actions, spaces.Discrete) or actions.n < 1:
@@ -163,20 +169,6 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
     except Exception as error:  # the constructor is foreign code, and any keyword argument may upset it
         reason = (str(error).splitlines() or ["no reason given"])[0][:200]
         raise ConfigError(f"env.id {config.id!r} cannot be made: {type(error).__name__}: {reason}") from error
-
-
-class _KeepLast(gym.Wrapper):
-    """Copies the last observation of an episode, as the space's dtype.
-
-    SyncVectorEnv hands it out as `final_obs` uncopied and then resets, which overwrites it in environments that
-    return one buffer again and again.
-    """
-
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if terminated or truncated:
-            observation = np.array(observation, dtype=self.observation_space.dtype)
-        return observation, reward, terminated, truncated, info
 
 
 class _Borrowed(gym.Wrapper):

@@ -13,6 +13,7 @@ from monotau.log import Line
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+STYLES = ("-", (0, (5, 1.5)), "-.")
 
 
 def new_figure(width: float | int, height: float | int, panels: int = 1) -> tuple[Figure, list[Axes]]:
@@ -31,7 +32,7 @@ def draw_learning_curve(lines: Sequence[Line], title: str, path: Path) -> None:
     evals = [line for line in lines if line["kind"] == "eval"]
     greedy = [line for line in evals if line["policy"] == "greedy"]
     random = [line for line in evals if line["policy"] == "random"]
-    figure, (ax,) = new_figure(7, 4.2)
+    figure, (ax,) = new_figure(7.0, 4.2)
     steps = np.array([line["step"] for line in greedy])
     mean = np.array([line["return_mean"] for line in greedy])
     spread = np.array([line["return_std"] for line in greedy])
@@ -54,8 +55,8 @@ def draw_quantile_functions(
     title: str,
     path: Path,
 ) -> None:
-    """Draw the learned quantile function of every action in one state, and each mean as a short dashed level."""
-    figure, (ax,) = new_figure(7, 4.2)
+    """Draw the learned quantile functions of the actions in one state, and each mean as a short dashed level."""
+    figure, (ax,) = new_figure(7.0, 4.2)
     plot_quantile_functions(ax, taus, quantiles, means)
     ax.set_title(title)
     figure.savefig(path, dpi=150)
@@ -64,11 +65,12 @@ def draw_quantile_functions(
 def plot_quantile_functions(
     ax: Axes, taus: Float[np.ndarray, " M"], quantiles: Float[np.ndarray, "A M"], means: Float[np.ndarray, " A"]
 ) -> None:
-    """Plot one curve for each action into a panel."""
-    styles = ("-", (0, (5, 1.5)), "-.")
-    for action, (curve, mean) in enumerate(zip(quantiles, means, strict=True)):
-        colour, style = COLOURS[action % len(COLOURS)], styles[action // len(COLOURS) % len(styles)]
-        ax.plot(taus, curve, color=colour, linestyle=style, linewidth=1.8, label=f"action {action}, mean {mean:.4g}")
+    """Plot one curve for each action into a panel; of more than can be told apart, those with the highest means."""
+    kinds = [(colour, style) for style in STYLES for colour in COLOURS]
+    best = np.argsort(-means, kind="stable")[: len(kinds)]
+    for action, (colour, style) in zip(np.sort(best), kinds, strict=False):
+        mean, label = means[action], f"action {action}, mean {means[action]:.4g}"
+        ax.plot(taus, quantiles[action], color=colour, linestyle=style, linewidth=1.8, label=label)
         ax.axhline(mean, color=colour, linestyle=":", linewidth=1, alpha=0.7)
     ax.set(xlabel="fraction $\\tau$", ylabel="return quantile $F^{-1}(\\tau)$", xlim=(0, 1))
-    ax.legend(frameon=False, fontsize="small", ncols=1 + len(quantiles) // 10)
+    ax.legend(frameon=False, fontsize="small", ncols=1 + len(best) // 10)
