@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from benchmarks.endings import contents
 
 from monotau import run
 from monotau.checkpoint import Checkpoints, generations
 from monotau.errors import StorageFault
 from monotau.presets import resolve
 from monotau.run import train_into
-from tests.small_runs import SMALL, contents, silent
+from tests.small_runs import SMALL, silent
 from tests.strangers import SETTINGS
 
 RESOLVED = resolve("ndqfn-dpe", SMALL, SETTINGS | {"replay": {"kind": "prioritized"} | SETTINGS["replay"]})
