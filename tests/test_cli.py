@@ -309,7 +309,7 @@ def test_an_evaluation_takes_the_last_agent_the_best_or_that_of_an_unfinished_ru
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
-    message = "--best is given, but run holds no best_agent; a run has one once evaluated."
+    message = "--best is given, but run holds no best_agent: no evaluation was done there yet."
     assert refused("evaluate", "run", "--best") == message
 
 

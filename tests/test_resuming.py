@@ -34,7 +34,13 @@ def told(directory, resolved):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+FAST = ("dqn", "c51", "fqf", "rainbow", "ndqfn-dpe", "ndqfn-deep-dpe", "iqn-dltv")
+"""Between them they have every kind of optimiser, explorer and replay."""
+
+
+@pytest.mark.parametrize(
+    "preset", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
+)
 def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, tmp_path, monkeypatch):
     resolved = tiny(preset)
     train_into(tmp_path / "whole", resolved, silent())
