@@ -8,9 +8,11 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.endings import differences, end_of
+from benchmarks.soak import soak
 from monotau import checkpoint, run
 from monotau.errors import ConfigError, StorageFault
 from monotau.presets import Resolved, resolve
@@ -184,19 +187,94 @@ def full_disks(count: int) -> dict[str, Any]:
     return seen
 
 
+def cost(steps: int = 6_000) -> dict[str, Any]:
+    """Share of a run's time that saves take, with the default settings of two profiles, and the size of a save."""
+    seen: dict[str, Any] = {}
+    for env in ("CartPole-v1", "MinAtar/Breakout-v1"):
+        spent: list[float] = []
+        save = checkpoint.Checkpoints.save
+
+        def timed(*arguments: Any, save: Any = save, spent: list[float] = spent) -> None:
+            begun = time.perf_counter()
+            save(*arguments)
+            spent.append(time.perf_counter() - begun)
+
+        checkpoint.Checkpoints.save = timed  # type: ignore[assignment, method-assign]
+        with TemporaryDirectory() as home:
+            resolved = resolve("ndqfn-dpe", {"env": {"id": env}, "steps": steps if "Cart" in env else 2 * steps})
+            begun = time.perf_counter()
+            train_into(Path(home), resolved, Console(quiet=True))
+            share = sum(spent) / (time.perf_counter() - begun)
+        checkpoint.Checkpoints.save = save  # type: ignore[method-assign]
+        seen[env] = {"saves": len(spent), "share": round(share, 4), "milliseconds": round(1e3 * max(spent), 1)}
+    return seen
+
+
+TESTS = {
+    "touches": ("tests/test_checkpoint.py", "tests/test_resuming.py"),
+    "signals and locks": ("tests/test_processes.py",),
+    "damage": ("tests/test_damage.py",),
+    "hostile files": ("tests/test_hostile.py", "tests/test_hostile_checkpoints.py", "tests/test_tensors.py"),
+    "malformed environments": ("tests/test_malformed_envs.py",),
+    "fuzzing": ("tests/test_fuzzing.py",),
+}
+"""What is shown by tests, the slow ones included."""
+
+
+def tested(files: tuple[str, ...]) -> dict[str, Any]:
+    """Run test files, and return how many tests passed and failed."""
+    begun = time.perf_counter()
+    words = [sys.executable, "-m", "pytest", "-n", "2", "--timeout=3600", *files]
+    out = subprocess.run(words, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", out.splitlines()[-1])}
+    return counts | {"seconds": round(time.perf_counter() - begun)}
+
+
+ABOUT = {
+    "kills": "SIGKILL at random instants over 8 presets and 3 environments, the same command again, ends compared",
+    "disks": "a tmpfs too small by one size after another, then enlarged, and the same command again",
+    "soak": "MinAtar with a kill every 2 to 4 minutes beside the same run left alone, whose memory is watched",
+    "cost": "share of a run's time that saves take, in default settings",
+    "touches": "a fault at every write, fsync, rename, mkdir, unlink and rmdir of a save and of whole runs",
+    "signals and locks": "SIGINT, SIGTERM, a second one, a second process, a killed owner",
+    "damage": "1,000 single-bit flips and 300 truncations of the newest generation",
+    "hostile files": "headers, shapes, names, links, pipes, JSON, types, pickles; 1 s, 100 MB and no code run",
+    "malformed environments": "environments that break their contract, most of them after the first checkpoint",
+    "fuzzing": "2,000 settings and command lines",
+}
+
+
+def write_table(seen: dict[str, Any], path: Path) -> None:
+    """Write what was seen for people."""
+    lines = ["# Faults: what was tried, and what was seen", "", "Written by `python -m benchmarks.faults`.", ""]
+    lines += ["| part | what is done | seen |", "|---|---|---|"]
+    for part, about in ABOUT.items():
+        if part in seen:
+            shown = "; ".join(f"{name.replace('_', ' ')} {json.dumps(value)}" for name, value in seen[part].items())
+            lines.append(f"| {part} | {about} | {shown} |")
+    path.write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
     """Run the parts that are named, and write what all of them have shown so far."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["kills", "disks"], choices=["kills", "disks"], help="what to do")
-    parser.add_argument("--out", type=Path, default=Path("results") / "faults.json")
+    parser.add_argument("parts", nargs="*", choices=[*ABOUT, []], help="what to do; all but the soak if left out")
+    parser.add_argument("--out", type=Path, default=Path("results") / "faults.json", help="numbers; a .md beside it")
     parser.add_argument("--count", type=int, default=50, help="kills, or sizes of disks")
     parser.add_argument("--inside", type=int, default=18, help="kills inside a save")
     parser.add_argument("--seed", type=int, default=0, help="of the instants")
     given = parser.parse_args()
     seen: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    for part in given.parts:
-        seen[part] = kills(given.count, given.inside, given.seed) if part == "kills" else full_disks(given.count)
+    parts = {
+        "kills": lambda: kills(given.count, given.inside, given.seed),
+        "disks": lambda: full_disks(given.count),
+        "cost": cost,
+        "soak": lambda: soak(Path("runs") / "soak", 60_000, given.seed),
+    }
+    for part in given.parts or [part for part in ABOUT if part != "soak"]:
+        seen[part] = tested(TESTS[part]) if part in TESTS else parts[part]()
         given.out.write_text(json.dumps(seen, indent=2) + "\n")
+        write_table(seen, given.out.with_suffix(".md"))
         print(json.dumps({part: seen[part]}))
 
 
