@@ -18,7 +18,7 @@ from monotau.envs import register_own
 
 SEEDS = range(3)
 STEPS, GAMMA, KAPPA, SIZE = 5_000, 0.9, 0.05, 32
-WORLDS = ("Coin", "TwoStepCoin", "TwoSpreads")
+WORLDS = ("Coin", "TwoStepCoin", "TwoSpreads", "TwoShapes")
 SETTINGS: dict[str, Any] = {
     "gamma": GAMMA,
     "n_step": 1,

@@ -1,5 +1,6 @@
 """The probe worlds against their own truth, and all own worlds against Gymnasium's checker."""
 
+import math
 from collections import Counter
 
 import gymnasium as gym
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from monotau.envs import Chain, Coin, Grid, Probe, TimeLimit, TwoSpreads, TwoStepCoin, register_own
+from monotau.envs import Chain, Coin, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin, register_own
 from monotau.envs.catalog import OWN
 from monotau.errors import ConfigError
 
@@ -22,7 +23,9 @@ def test_own_worlds_pass_gymnasiums_checker(env_id):
     check_env(world)
 
 
-@pytest.mark.parametrize("world", [Coin(), TwoStepCoin(), TwoSpreads(), TimeLimit(), Chain(), Grid()], ids=str)
+@pytest.mark.parametrize(
+    "world", [Coin(), TwoStepCoin(), TwoSpreads(), TwoShapes(), TimeLimit(), Chain(), Grid()], ids=str
+)
 def test_the_probabilities_of_each_truth_sum_to_one(world: Probe):
     for outcomes in world.truth(GAMMA).values():
         assert sum(probability for probability, _ in outcomes) == pytest.approx(1)
@@ -80,6 +83,19 @@ def test_the_chain_pays_at_its_right_end_only():
     assert [step[1] for step in steps] == [0, 0, 0, 0, 0, 1]
     assert [step[2] for step in steps] == [False] * 5 + [True]
     assert not any(step[3] for step in steps)
+
+
+def test_the_two_shapes_are_drawn_as_their_truth_says():
+    """Both have mean 0 and deviation 1; their medians are 0 and log 2 - 1."""
+    world = TwoShapes()
+    for action, median in ((0, 0.0), (1, math.log(2) - 1)):
+        world.reset(seed=3)
+        drawn = np.array([world.step(action)[1] for _ in range(20_000)])
+        truth = np.array([value for _, value in world.truth(GAMMA)[0, action]])
+        assert truth.mean() == pytest.approx(0, abs=0.01)
+        assert truth.std() == pytest.approx(1, abs=0.02)
+        assert (truth[499] + truth[500]) / 2 == pytest.approx(median, abs=1e-4)
+        np.testing.assert_allclose(np.quantile(drawn, (0.05, 0.5, 0.95)), truth[[49, 499, 949]], atol=0.05)
 
 
 def test_the_truth_of_the_chain_by_hand():

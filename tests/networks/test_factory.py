@@ -109,3 +109,11 @@ def test_a_gradient_that_is_not_finite_stops_the_step_though_the_loss_is():
 def test_gradients_whose_squares_overflow_are_still_numbers():
     _, trainer = trained(SMALL_HEADS["dqn"], "adam")
     trainer.descend((trainer.network.head.last.advantages.bias * 1e30).sum())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_action_of_the_head_that_cannot_cross_starts_without_a_spread(seed):
+    network = replace(small_factory(SMALL_HEADS["nc-qr"]), seed=seed).make("online")
+    states = torch.randn(20, 1, 5, generator=torch.Generator().manual_seed(seed))
+    values = network.look(states, torch.empty(20, 0)).curve()
+    assert (values[..., -1] - values[..., 0] > 0.1).all()

@@ -97,3 +97,14 @@ def test_a_network_renews_all_its_noise_and_drops_what_it_kept():
     assert not torch.allclose(noisy, curve())
     network.renew(None)
     assert torch.equal(quiet, curve())
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_one_output_of_each_action_is_shifted_alone(dueling):
+    torch.manual_seed(0)
+    layers = Layers("fp32", noisy=False, dueling=dueling)
+    layer = ActionLayer(layers, 4, actions=3, outputs=2)
+    hidden = torch.randn(5, 8 if dueling else 4)
+    before = layer.table(hidden, None)
+    layer.start(1.0, 2.5, output=-1)
+    torch.testing.assert_close(layer.table(hidden, None), before + torch.tensor([0.0, 2.5]))

@@ -3,7 +3,7 @@
 from monotau.envs.catalog import list_envs, register_own
 from monotau.envs.deep_sea import DeepSea
 from monotau.envs.make import EnvConfig, EnvFactory, EnvSource
-from monotau.envs.probes import Chain, Coin, Grid, Probe, TimeLimit, TwoSpreads, TwoStepCoin
+from monotau.envs.probes import Chain, Coin, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
 from monotau.envs.spec import ObservationSpec
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "ObservationSpec",
     "Probe",
     "TimeLimit",
+    "TwoShapes",
     "TwoSpreads",
     "TwoStepCoin",
     "list_envs",

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 import gymnasium as gym
 
 from monotau.envs.deep_sea import DeepSea
-from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoSpreads, TwoStepCoin
+from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
 from monotau.errors import ConfigError
 
 OWN: dict[str, tuple[type[gym.Env], str]] = {  # a new world: one class, one line here
     "monotau/DeepSea-v0": (DeepSea, "deep exploration: one of 2^size action sequences pays (size, stochastic)"),
     "monotau/Coin-v0": (Coin, "probe: one toss, +1 or -1"),
     "monotau/TwoStepCoin-v0": (TwoStepCoin, "probe: two tosses in a row"),
+    "monotau/TwoShapes-v0": (TwoShapes, "probe: two actions whose returns are normal and exponential"),
     "monotau/TwoSpreads-v0": (TwoSpreads, "probe: two actions of one mean and two spreads"),
     "monotau/TimeLimit-v0": (TimeLimit, "probe: reward for ever, truncated after 10 steps"),
     "monotau/Chain-v0": (Chain, "probe: a reward at the right end of a row of states (length)"),

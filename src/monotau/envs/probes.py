@@ -2,6 +2,8 @@
 
 from abc import ABC, abstractmethod
 from itertools import product
+from math import log
+from statistics import NormalDist
 from typing import Any, TypeVar, final
 
 import gymnasium as gym
@@ -106,6 +108,35 @@ class TwoSpreads(Probe[State]):
             (0, action): [(p, spread * sign) for p, sign in HEADS_OR_TAILS]
             for action, spread in enumerate(self.SPREADS)
         }
+
+
+@final
+class TwoShapes(Probe[State]):
+    """One step, two actions of mean 0 and deviation 1: action 0 draws from a normal distribution, action 1 from an
+    exponential one less its mean.
+    """
+
+    POINTS = 1_000
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(1)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
+        """Offer the choice again."""
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Action) -> Step[State]:
+        """Draw a return."""
+        drawn = self.np_random.exponential() - 1 if action else self.np_random.normal()
+        return 0, float(drawn), True, False, {}
+
+    def truth(self, gamma: float) -> Truth:
+        """Return the quantiles at the midpoints of POINTS equal parts of (0, 1), equally likely."""
+        taus = [(point + 0.5) / self.POINTS for point in range(self.POINTS)]
+        curves = ([NormalDist().inv_cdf(tau) for tau in taus], [-log(1 - tau) - 1 for tau in taus])
+        return {(0, action): [(1 / self.POINTS, value) for value in curve] for action, curve in enumerate(curves)}
 
 
 @final

@@ -144,12 +144,16 @@ class ActionLayer(nn.Module):
                 layer.shrink(factor)
 
     @torch.no_grad()
-    def start(self, factor: float, offset: float) -> None:
-        """Shrink the first outputs by a factor and shift them; advantages cancel a shift, so dueling's value has it."""
+    def start(self, factor: float, offset: float, output: int | None = None) -> None:
+        """Shrink all first outputs by a factor and shift them, or one of each action's K.
+
+        Advantages cancel a shift, so dueling's value has it.
+        """
         self.shrink(factor)
         bias = (self.value or self.advantages).bias
         assert bias is not None  # noqa: S101
-        bias.add_(offset)
+        rows = bias.view(-1, self.shape[1])
+        (rows if output is None else rows[:, output]).add_(offset)
 
 
 class CosineEmbedding(nn.Module):

@@ -13,6 +13,8 @@ from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, d
 from monotau.networks.heads.implicit import cumulate
 from monotau.networks.layers import ActionLayer, Layers, large_products
 
+FIRST_SCALE = 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Qr(HeadConfig):
@@ -53,6 +55,9 @@ class QrHead(Head):
 
     Without crossing (Zhou et al. 2020) the quantiles are shift + scale * (cumulated softmax), the scale a ReLU, with
     shift and scale two more outputs of each action.
+
+    Departure: the scale starts near 1. Where torch's first weights make it negative, which they do for every second
+    action, the ReLU lets no gradient through and the action never has a spread.
     """
 
     def __init__(self, config: Qr, features: int, actions: int, layers: Layers, *, crossing: bool) -> None:
@@ -62,6 +67,8 @@ class QrHead(Head):
         self.taus: Tensor
         self.hidden = layers.hidden(features, config.hidden)
         self.last = ActionLayer(layers, config.hidden, actions, config.quantiles + (0 if crossing else 2))
+        if not crossing:
+            self.last.start(1.0, FIRST_SCALE, output=-1)
 
     def forward(
         self,
