@@ -174,3 +174,20 @@ def test_an_environment_of_your_own_is_trained_into_a_directory_and_resumed(tmp_
     again = train()  # it is finished
     assert torch.equal(agent.distribution([0.1, 0.2]).mean(), again.distribution([0.1, 0.2]).mean())
     again.learn(10)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"random": 3, "final": {}}', '{"random": {}, "final": {"return_mean": "x"}}'])
+def test_an_outcome_that_was_edited_is_refused_and_made_anew_without_it(text, whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "result.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"result\.json is not what a run wrote \(.*\); without it, the run"):
+        train_into(tmp_path / "run", tiny(), silent())
+    (tmp_path / "run" / "result.json").unlink()
+    train_into(tmp_path / "run", tiny(), silent())
+    assert differences(end_of(whole), end_of(tmp_path / "run")) == []
+
+
+def test_metrics_without_their_first_line_are_not_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(Training, "evaluate_random", lambda training: None)
+    with pytest.raises(StorageFault, match=r"metrics\.jsonl has no line of the random policy, which every run begins"):
+        train_into(tmp_path / "run", tiny(), silent())

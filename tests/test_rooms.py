@@ -41,7 +41,6 @@ ORDER = [
     "train",
     "saving",
     "agent",
-    "manifest",
     "checkpoint",
     "diagnosis",
     "report",

@@ -19,7 +19,7 @@ from monotau.diagnosis import diagnosis
 from monotau.envs import EnvSource
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.evaluate import Evaluation
-from monotau.log import Line, Log
+from monotau.log import METRICS, Line, Log
 from monotau.presets import DEFAULT_PRESET, Resolved
 from monotau.processes import LOCK, Stopped, locked
 from monotau.progress import Display
@@ -186,7 +186,9 @@ def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory
     before = checkpoints.manifest.seconds if checkpoints.manifest else 0.0
     last = None if training.iteration else training.evaluate_random()
     lines = training.log.lines
-    random = next(line for line in lines if line.get("policy") == "random")
+    random = next((line for line in lines if line.get("policy") == "random"), None)
+    if random is None:
+        raise StorageFault(f"{directory / METRICS} has no line of the random policy, which every run begins with.")
     training.display.say(f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}")
     with training.session(config.steps):
         # The checkpoint comes first: an evaluation that was cut off is done again, and training is not.
@@ -251,13 +253,19 @@ def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, pa
 
 def _report(directory: Path, display: Display) -> None:
     """Print the outcome and name what was written."""
-    result = read_json(directory / "result.json")
-    random, final = result["random"], result["final"]
-    display.say(
-        f"\nfinal evaluation: return [bold]{final['return_mean']:.2f}[/] ± {final['return_std']:.2f} over "
-        f"{final['episodes']} episodes (best {result['best_return_mean']:.2f}), random policy "
-        f"{random['return_mean']:.2f} ± {random['return_std']:.2f}; {result['seconds']:.0f} s"
-    )
+    path = directory / "result.json"
+    result = read_json(path)
+    try:
+        random, final = result["random"], result["final"]
+        display.say(
+            f"\nfinal evaluation: return [bold]{final['return_mean']:.2f}[/] ± {final['return_std']:.2f} over "
+            f"{final['episodes']:d} episodes (best {result['best_return_mean']:.2f}), random policy "
+            f"{random['return_mean']:.2f} ± {random['return_std']:.2f}; {result['seconds']:.0f} s"
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{path} is not what a run wrote ({brief(str(error))}); without it, the run ends anew."
+        ) from None
     display.say(f"in [bold]{escape(str(directory))}[/]:")
     for name, about in FILES.items():
         display.say(f"  {name:24s} {about}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from monotau.errors import ConfigError
-from monotau.replay import Batch, Ring, Steps, Uniform
+from monotau.replay import Batch, Layout, Ring, Steps, Uniform
 
 
 def make_ring(*, capacity=64, warmup=1, clip=0.0, lanes=1, shape=(), dtype=np.float32, stack=1, n_step=1, gamma=0.5):
@@ -250,6 +250,13 @@ def test_a_lane_too_short_for_one_transition_is_refused():
     with pytest.raises(ConfigError, match="capacity_steps is 15, but must be at least 16 for 2 lanes, a stack of 4"):
         make_ring(capacity=15, lanes=2, stack=4, n_step=3)
     assert make_ring(capacity=16, lanes=2, stack=4, n_step=3).slots == 16
+
+
+@pytest.mark.parametrize("capacity", [10**16, 2**62])
+def test_a_ring_that_no_memory_holds_is_refused(capacity):
+    layout = Layout(lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=1, gamma=0.9)
+    with pytest.raises(ConfigError, match=rf"capacity_steps is {capacity}, which this machine has no memory for"):
+        Uniform(capacity_steps=capacity, warmup_steps=1).build(layout, horizon_steps=1)
 
 
 def test_sampling_before_a_transition_is_complete_is_refused():

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
 from monotau.replay.base import Layout, Replay, ReplayConfig, Span
+from monotau.replay.rows import check_rows, lane_slices
 from monotau.replay.transitions import Batch, Steps, Written
 
 # The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
@@ -74,11 +75,16 @@ class Ring(Replay):
         self._step_shape = (lanes, *frame_shape)
 
         # Zeros cost no memory before they are written to. A slot never written holds no step either: FINAL says so.
-        self._frames = np.zeros((lanes * lane_slots, *frame_shape), frame_dtype)
-        self._actions = np.zeros(lanes * lane_slots, np.int32)
-        self._rewards = np.zeros(lanes * lane_slots, np.float32)
-        self._flags = np.full(lanes * lane_slots, FINAL, np.uint8)
-
+        slots = lanes * lane_slots
+        try:
+            self._frames = np.zeros((slots, *frame_shape), frame_dtype)
+            self._actions = np.zeros(slots, np.int32)
+            self._rewards = np.zeros(slots, np.float32)
+            self._flags = np.full(slots, FINAL, np.uint8)
+        except (MemoryError, ValueError) as error:  # ValueError: more than numpy can count
+            raise ConfigError(
+                f"replay.capacity_steps is {config.capacity_steps}, which this machine has no memory for: {error}"
+            ) from None
         self._columns = {
             "frames": self._frames,
             "actions": self._actions,
@@ -218,45 +224,27 @@ class Ring(Replay):
     def rows(self, since: Int64[np.ndarray, "E"]) -> dict[str, list[np.ndarray]]:
         """Return views of the stored rows from those of each lane on, lane by lane, and their numbers."""
         first, end = np.maximum(self.span.first, since), self._written
-        spans = [span for lane in range(self._lanes) for span in self._slots(lane, int(first[lane]), int(end[lane]))]
+        spans = [
+            span
+            for lane in range(self._lanes)
+            for span in lane_slices(lane, self._lane_slots, int(first[lane]), int(end[lane]))
+        ]
         pieces = {name: [column[span] for span in spans] for name, column in self._columns.items()}
         return {"first": [first], "end": [end.copy()]} | pieces
 
     def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
         """Store rows that `rows` returned, joined; older ones first."""
         first, end = rows["first"], rows["end"]
-        self._check_rows(rows, first, end)
+        check_rows(rows, self._columns, self._written, self._lane_slots)
         done = 0
         for lane in range(self._lanes):
-            for span in self._slots(lane, int(first[lane]), int(end[lane])):
+            for span in lane_slices(lane, self._lane_slots, int(first[lane]), int(end[lane])):
                 count = span.stop - span.start
                 for name, column in self._columns.items():
                     column[span] = rows[name][done : done + count]
                 done += count
         self._written[:] = end
         self._stored_steps = int(np.count_nonzero(self._flags < FINAL))
-
-    def _check_rows(self, rows: Mapping[str, np.ndarray], first: np.ndarray, end: np.ndarray) -> None:
-        lanes = first.shape == end.shape == self._written.shape and first.dtype == end.dtype == np.int64
-        count = int((end - first).sum()) if lanes else -1
-        wanted = {name: (count, *column.shape[1:]) for name, column in self._columns.items()}
-        fits = lanes and (first >= 0).all() and (first <= end).all() and (end - first <= self._lane_slots).all()
-        # The oldest rows have none before them any more, and rows that fill a lane need none.
-        follows = (first == self._written) | (self._written == 0) | (end - first == self._lane_slots)
-        joined = fits and follows.all()
-        if not joined or any(
-            rows[name].shape != shape or rows[name].dtype != self._columns[name].dtype for name, shape in wanted.items()
-        ):
-            raise ValueError(
-                f"The rows {first} to {end} do not follow those before {self._written} in {self._lanes} lanes of "
-                f"{self._lane_slots}, or are not of this replay's shapes; transitions would be wrong."
-            )
-
-    def _slots(self, lane: int, first: int, end: int) -> list[slice]:
-        """Return where the rows from `first` to before `end` of a lane are, at most a lane's length of them."""
-        start, low = lane * self._lane_slots, first % self._lane_slots
-        beyond = max(0, low + end - first - self._lane_slots)  # these start over at the lane's first slot
-        return [slice(start + low, start + low + end - first - beyond), slice(start, start + beyond)]
 
     @property
     def _reach(self) -> int:

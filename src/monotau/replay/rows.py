@@ -1,0 +1,36 @@
+"""Rows of a ring by their numbers, which count from a lane's first: where they are, and whether they fit."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Int64
+
+
+def lane_slices(lane: int, lane_slots: int, first: int, end: int) -> list[slice]:
+    """Return where the rows from `first` to before `end` of a lane are, at most a lane's length of them."""
+    start, low = lane * lane_slots, first % lane_slots
+    beyond = max(0, low + end - first - lane_slots)  # these start over at the lane's first slot
+    return [slice(start + low, start + low + end - first - beyond), slice(start, start + beyond)]
+
+
+def check_rows(
+    rows: Mapping[str, np.ndarray],
+    columns: Mapping[str, np.ndarray],
+    written: Int64[np.ndarray, "E"],
+    lane_slots: int,
+) -> None:
+    """Refuse rows that do not go into these columns after what each lane has written."""
+    first, end = rows["first"], rows["end"]
+    lanes = first.shape == end.shape == written.shape and first.dtype == end.dtype == np.int64
+    count = int((end - first).sum()) if lanes else -1
+    fits = lanes and (first >= 0).all() and (first <= end).all() and (end - first <= lane_slots).all()
+    # The oldest rows have none before them any more, and rows that fill a lane need none.
+    joined = fits and ((first == written) | (written == 0) | (end - first == lane_slots)).all()
+    if not joined or any(
+        rows[name].shape != (count, *column.shape[1:]) or rows[name].dtype != column.dtype
+        for name, column in columns.items()
+    ):
+        raise ValueError(
+            f"The rows {first} to {end} do not follow those before {written} in {len(written)} lanes of {lane_slots}, "
+            "or are not of this replay's shapes; transitions would be wrong."
+        )
