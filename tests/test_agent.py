@@ -426,7 +426,7 @@ EDITS = [
     ("format", MISSING, "the format is None, but must be 1"),
     ("format", 2, "the format is 2, but must be 1"),
     ("format", [[]], r"the format is \[\[\]\], but must be 1"),
-    ("config", MISSING, "the fields are action_start, actions, env_by_id, format, observation, but must be"),
+    ("config", MISSING, "the fields are action_start, actions, env_by_id, format, observation, weights, but must be"),
     ("extra", 1, "the fields are .*, extra, .*, but must be"),
     ("config", [], r"the settings must be a mapping of names to values, but are \[\]"),
     ("config.preset", MISSING, "config must name a preset and a profile"),
@@ -461,6 +461,8 @@ EDITS = [
     ("actions", True, "actions is True, but must be a whole number"),
     ("actions", 3.0, r"actions is 3\.0, but must be a whole number"),
     ("action_start", "0", "action_start is '0', but must be a whole number"),
+    ("weights", [1], r"a size and a digest are needed, but there is \[1\]"),
+    ("weights", [-1, "x"], r"a size and a digest are needed, but there is \[-1, 'x'\]"),
     ("env_by_id", 0, "env_by_id is 0, but must be true or false"),
 ]
 
@@ -538,6 +540,16 @@ def test_weights_that_are_missing_damaged_or_of_another_agent_are_refused(agent,
         Agent.load(tmp_path)
     path.unlink()
     with pytest.raises(ConfigError, match=r"weights\.safetensors cannot be read: No such file"):
+        Agent.load(tmp_path)
+
+
+def test_a_bit_that_flipped_in_the_weights_is_found(agent, tmp_path):
+    agent.save(tmp_path)
+    path = tmp_path / "weights.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"weights\.safetensors is damaged: its contents are not those"):
         Agent.load(tmp_path)
 
 

@@ -148,6 +148,7 @@ def test_the_newest_generation_is_used_though_the_pointer_was_not_moved_yet(logs
     (tmp_path / "run" / "checkpoints" / "LATEST").write_text("00000002\n")
     found, _, _, warnings = restored(logs, tmp_path / "run")
     assert (found.manifest.iteration, warnings) == (3, [])
+    assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "00000003\n"  # and it is moved now
 
 
 @pytest.mark.parametrize("text", ["00000009\n", "noise", "", "../../etc"])
@@ -187,14 +188,21 @@ def test_an_undamaged_generation_that_does_not_fit_is_refused(logs, tmp_path):
     agent = Agent.of(resolved)
     checkpoints = Checkpoints(tmp_path / "run", tiny().config)
     checkpoints.find()
-    with pytest.raises(StorageFault, match=r"00000001 does not fit this run, though it is undamaged: .*size mismatch"):
+    with pytest.raises(
+        StorageFault,
+        match=r"00000001 does not fit this run, though .*weights\.safetensors does not fit",
+    ):
         checkpoints.restore(agent, Training(resolved, agent.brain, Log(), Display(None)))
 
 
 def test_the_agent_of_an_unfinished_run_is_that_of_its_newest_whole_checkpoint(logs, tmp_path):
-    assert newest_agent(tmp_path) is None
+    assert newest_agent(tmp_path) == (None, [])
     trained(logs, tmp_path / "run", iterations=4)
-    newest = newest_agent(tmp_path / "run")
-    assert newest.name == "00000003"
+    newest, damages = newest_agent(tmp_path / "run")
+    assert (newest.name, damages) == ("00000003", [])
     (newest / "weights.safetensors").write_bytes(b"")
-    assert newest_agent(tmp_path / "run").name == "00000002"
+    older, damages = newest_agent(tmp_path / "run")
+    assert older.name == "00000002"
+    assert "checkpoint 00000003 is not used: " in damages[0]
+    (older / "manifest.json").unlink()
+    assert newest_agent(tmp_path / "run")[0] is None

@@ -177,14 +177,14 @@ def run_directory(tmp_path):
 def test_the_directory_of_another_run_is_refused_by_what_differs(refused, run_directory):
     message = refused("train", "--config", "run/config.json", "--seed", "5", "--out", "run")
     assert message == (
-        "--out is run, which holds another run: it differs in seed (0 there, 5 here); name another directory."
+        "the run directory run holds another run: it differs in seed (0 there, 5 here); name another directory."
     )
 
 
 def test_a_directory_of_something_else_is_refused(refused, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    assert "which is not empty and holds no run" in refused("train", "--out", ".")
-    assert "which is a file" in refused("train", "--out", "thesis.tex")
+    assert "is not empty and holds no run" in refused("train", "--out", ".")
+    assert "is a file" in refused("train", "--out", "thesis.tex")
     assert "which cannot be written to" in refused("train", "--out", "thesis.tex/run")
     assert "which cannot be used" in refused("train", "--out", "a" * 300)
 
@@ -304,12 +304,12 @@ def test_an_evaluation_takes_the_last_agent_the_best_or_that_of_an_unfinished_ru
     assert call("train", *SMALL_FLAGS, "--out", "run")[0] == 0
     shutil.rmtree(tmp_path / "run" / "agent")
     code, out, err = call("evaluate", "run", "--episodes", "2")
-    assert (code, err) == (0, "the run in run has not finished; this is checkpoint 00000001\n")
+    assert (code, err) == (0, "there is no agent in run yet; this is that of checkpoint 00000001\n")
     assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # there was one evaluation
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
-    message = "--best is given, but run holds no best_agent: no evaluation was done there yet."
+    message = "--best is given, but run holds no best_agent, which a run has from its first evaluation on."
     assert refused("evaluate", "run", "--best") == message
 
 
@@ -461,7 +461,7 @@ def test_a_broken_environment_stops_the_run_with_one_line(fault, call, faulty_wo
     assert code == 1
     assert one_line(err).startswith(FAULTS[fault])
     assert "for 100 steps, seed 0" in out
-    assert "there is no checkpoint yet, and the same command starts over" in err
+    assert "(there is no checkpoint yet)" in err
     written = {path.name for path in (tmp_path / "run").iterdir() if "tfevents" not in path.name}
     assert written == {".lock", "config.json", "metrics.jsonl"}
 

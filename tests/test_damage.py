@@ -57,7 +57,7 @@ def drawn(files: dict[str, Path], rng: random.Random) -> str:
 
 
 def sorted_contents(directory: Path) -> list[bytes]:
-    return sorted(contents(directory).values())
+    return sorted(data for name, data in contents(directory).items() if not name.endswith("LATEST"))
 
 
 def damaged_once(directory: Path, damage, rng: random.Random) -> None:

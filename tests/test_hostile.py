@@ -141,7 +141,7 @@ def test_an_environment_is_made_for_a_file_only_if_nothing_in_it_names_a_module(
 
 def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(strangers, agent):
     edited(agent / "agent.json", "config/head/hidden", 10**9)
-    config, made_for = read_about(agent)
+    config, made_for, _ = read_about(agent)
     entries: dict[str, Any] = {}
     end = 0
     for name, tensor in Brain.blank_state(config, made_for.observation, made_for.actions).items():

@@ -23,7 +23,7 @@ with locked(Path({str(tmp_path)!r})):
     with locked(tmp_path):
         start = time.perf_counter()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        assert f"which process {os.getpid()} is training into now" in done.stderr
+        assert f"process {os.getpid()} is training into the run directory" in done.stderr
         assert done.returncode == 1
         assert time.perf_counter() - start < 60  # it waits for nobody; all of this is Python starting
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -32,7 +32,10 @@ with locked(Path({str(tmp_path)!r})):
 def test_the_same_process_cannot_hold_a_directory_twice_but_again(tmp_path):
     with locked(tmp_path):
         for _ in range(2):
-            with pytest.raises(ConfigError, match=r"\d+ is training into now; name another"), locked(tmp_path):
+            with (
+                pytest.raises(ConfigError, match=r"process \d+ is training into .* now; name another"),
+                locked(tmp_path),
+            ):
                 pass
     with locked(tmp_path):
         pass
@@ -51,7 +54,7 @@ with locked(Path({str(tmp_path)!r})):
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match=f"which process {holder.pid} is"), locked(tmp_path):
+        with pytest.raises(ConfigError, match=f"process {holder.pid} is training into"), locked(tmp_path):
             pass
     finally:
         holder.kill()
@@ -60,14 +63,27 @@ with locked(Path({str(tmp_path)!r})):
         assert (tmp_path / ".lock").read_text() == f"process {os.getpid()}"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_the_block_and_leaves_the_handlers_as_they_were(number, code):
+@pytest.fixture
+def restored_handlers():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_without_a_signal_the_handlers_are_as_they_were():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with stoppable():
+        assert signal.getsignal(signal.SIGINT) not in before
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_block(number, code, restored_handlers):
     with pytest.raises(Stopped) as caught, stoppable():  # noqa: PT012
         os.kill(os.getpid(), number)
         time.sleep(10)
     assert caught.value.exit_code == code
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def program(code):
@@ -132,7 +148,7 @@ def test_the_program_stops_within_ten_seconds_and_names_its_last_checkpoint(numb
     latest = (tmp_path / "run" / "checkpoints" / "LATEST").read_text().strip()
     last = out.strip().splitlines()[-1]
     assert last.startswith("stopped at step ")
-    assert last.endswith(f"checkpoints/{latest}, from which the same command goes on.")
+    assert last.endswith(f"checkpoints/{latest}; the same command goes on")
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
@@ -141,3 +157,23 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     with pytest.raises(OSError, match="symbolic links"), locked(tmp_path):
         pass
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_second_signal_after_the_last_word_still_ends_with_the_same_code(tmp_path):
+    code = """
+import os, signal, time
+from monotau.cli import main
+import monotau.cli
+def train(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+monotau.cli.train_into = train
+try:
+    main(["train"])
+finally:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+"""
+    process = program(code)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (130, "")

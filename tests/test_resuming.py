@@ -12,6 +12,7 @@ from rich.console import Console
 from monotau import run, train_agent
 from monotau.checkpoint import Checkpoints
 from monotau.errors import ConfigError, Divergence, StorageFault
+from monotau.events import FILE_NAME
 from monotau.manifest import generations
 from monotau.presets import PRESETS
 from monotau.processes import locked
@@ -19,6 +20,7 @@ from monotau.run import train_into
 from monotau.storage import read_json
 from monotau.train import Training
 from tests.small_runs import SMALL, Frames, silent
+from tests.test_log import scalars
 from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny
 
 
@@ -123,7 +125,7 @@ def test_another_version_goes_on_with_a_warning(whole, tmp_path, monkeypatch):
 
 def test_a_second_process_in_the_same_directory_is_refused_and_changes_nothing(tmp_path):
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run"), pytest.raises(ConfigError, match=r"which process \d+ is training into now"):
+    with locked(tmp_path / "run"), pytest.raises(ConfigError, match=r"process \d+ is training into the run directory"):
         train_into(tmp_path / "run", tiny(), silent())
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
     train_into(tmp_path / "run", tiny(), silent())
@@ -148,7 +150,7 @@ def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, mo
         return real(training, total)
 
     monkeypatch.setattr(Training, "iterate", iterate)
-    with pytest.raises(Divergence, match=r"the loss is nan .* See \S+diagnosis\.json; the last good checkpoint is"):
+    with pytest.raises(Divergence, match=r"the loss is nan .* See \S+diagnosis\.json; the last good .* would end"):
         train_into(tmp_path / "run", tiny(), silent())
     said = read_json(tmp_path / "run" / "diagnosis.json")
     assert (said["iteration"], said["step"] > 120, "the loss is nan" in said["error"]) == (2, True, True)
@@ -176,11 +178,13 @@ def test_an_environment_of_your_own_is_trained_into_a_directory_and_resumed(tmp_
     again.learn(10)
 
 
-@pytest.mark.parametrize("text", ["{}", '{"random": 3, "final": {}}', '{"random": {}, "final": {"return_mean": "x"}}'])
+@pytest.mark.parametrize(
+    "text", ["{", "{}", '{"random": 3, "final": {}}', '{"random": {}, "final": {"return_mean": "x"}}']
+)
 def test_an_outcome_that_was_edited_is_refused_and_made_anew_without_it(text, whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"result\.json is not what a run wrote \(.*\); without it, the run"):
+    with pytest.raises(ConfigError, match=r"result\.json is not what a run wrote \(.*\); remove it, and"):
         train_into(tmp_path / "run", tiny(), silent())
     (tmp_path / "run" / "result.json").unlink()
     train_into(tmp_path / "run", tiny(), silent())
@@ -191,3 +195,24 @@ def test_metrics_without_their_first_line_are_not_gone_on_with(tmp_path, monkeyp
     monkeypatch.setattr(Training, "evaluate_random", lambda training: None)
     with pytest.raises(StorageFault, match=r"metrics\.jsonl has no line of the random policy, which every run begins"):
         train_into(tmp_path / "run", tiny(), silent())
+
+
+def test_checkpoints_that_are_gone_are_not_passed_over_in_silence(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    for path in generations(tmp_path / "run" / "checkpoints"):
+        shutil.rmtree(path)
+    with pytest.raises(StorageFault, match=r"LATEST is there, but no checkpoint: bring them back from a copy, or"):
+        train_into(tmp_path / "run", tiny(), silent())
+    (tmp_path / "run" / "checkpoints" / "LATEST").unlink()
+    text = told(tmp_path / "run", tiny())
+    assert "an earlier attempt at this run left no checkpoint; starting over" in text
+    assert differences(end_of(whole), end_of(tmp_path / "run")) == []
+
+
+def test_the_events_of_tensorboard_are_made_anew_from_the_metrics(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / FILE_NAME).unlink()
+    train_into(tmp_path / "run", tiny(), silent())
+    assert scalars(tmp_path / "run").keys() == scalars(whole).keys()

@@ -37,7 +37,7 @@ class Scripted(gym.Env):
 
 
 def run(script, steps=20):
-    rollout = Rollout(EnvFactory(EnvConfig(id=""), Scripted(script)), 1, 1, seed=0)
+    rollout = Rollout(EnvFactory(EnvConfig(id=""), Scripted(script)), 1, 1, seed=0, first_step=0)
     return [rollout.step(np.zeros(1, np.int64)) for _ in range(steps)]
 
 

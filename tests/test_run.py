@@ -173,18 +173,18 @@ def test_the_directory_of_another_run_is_refused_and_left_alone(finished):
 def test_a_directory_that_holds_something_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(
-        ConfigError, match=r"^--out is \S+, which is not empty and holds no run; name another directory\.$"
+        ConfigError, match=r"^the run directory \S+ is not empty and holds no run; name another directory\.$"
     ):
         train_into(tmp_path, small_run(), silent())
-    with pytest.raises(ConfigError, match=r"^--out is \S+thesis\.tex, which is a file; a directory is needed\.$"):
+    with pytest.raises(ConfigError, match=r"^the run directory \S+thesis\.tex is a file; a directory is needed\.$"):
         train_into(tmp_path / "thesis.tex", small_run(), silent())
-    with pytest.raises(ConfigError, match=r"^--out is \S+/run, which cannot be written to: .*Not a directory"):
+    with pytest.raises(ConfigError, match=r"^the run directory \S+/run cannot be written to: .*Not a directory"):
         train_into(tmp_path / "thesis.tex" / "run", small_run(), silent())
     assert contents(tmp_path) == {"thesis.tex": b"mine"}
 
 
 def test_a_name_that_cannot_be_a_directory_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"^--out is \S+, which cannot be used: .*File name too long"):
+    with pytest.raises(ConfigError, match=r"^the run directory \S+ cannot be used: .*File name too long"):
         train_into(tmp_path / ("a" * 300), small_run(), silent())
 
 

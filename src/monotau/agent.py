@@ -24,6 +24,7 @@ from monotau.progress import Display
 from monotau.rollout import Policy
 from monotau.saving import MadeFor, is_harmless, read_about, write_agent
 from monotau.settings import brief, to_plain
+from monotau.storage import check
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 from monotau.tensors import check_alike, read_tensors
 from monotau.train import Brain, Training, torch_threads
@@ -198,10 +199,11 @@ class Agent:
         that names a module to import, needs it: without, it can predict but not learn.
         """
         directory = Path(directory)
-        config, made_for = read_about(directory)
+        config, made_for, record = read_about(directory)
         # Before anything is made: settings and weights must agree about sizes, so that neither lies about the memory.
         weights = directory / "weights.safetensors"
         check_alike(weights, Brain.blank_state(config, made_for.observation, made_for.actions))
+        check(weights, record)
         envs, source = None, None if isinstance(env, str) else env
         if isinstance(env, str):
             config = replace(config, env=replace(config.env, id=env))

@@ -51,9 +51,7 @@ class Checkpoints:
     @property
     def last_good(self) -> str:
         """Say what is left when a run stops here."""
-        if not self._kept:
-            return "there is no checkpoint yet, and the same command starts over."
-        return f"the last good checkpoint is {self._path}, from which the same command goes on."
+        return f"the last good checkpoint is {self._path}" if self._kept else "there is no checkpoint yet"
 
     @property
     def _path(self) -> Path:
@@ -71,6 +69,11 @@ class Checkpoints:
                 break
             except ConfigError as damage:
                 damages[path] = damage
+        if not self._kept and not damages and os.path.lexists(self._home / LATEST):
+            raise StorageFault(
+                f"{self._home / LATEST} is there, but no checkpoint: bring them back from a copy, or remove that file "
+                "to start over."
+            )
         if damages and not self._kept:
             path, reason = next(iter(damages.items()))
             raise StorageFault(
@@ -82,7 +85,10 @@ class Checkpoints:
             _put_aside(path)
             if isinstance(reason, Damage) and reason.path.parent == self._replay and os.path.lexists(reason.path):
                 _put_aside(reason.path)
-        return self._odd_pointer() + [f"checkpoint {path.name} is not used: {why}" for path, why in damages.items()]
+        warnings = self._odd_pointer()
+        if self._kept:  # a crash may have come before it was moved
+            write_bytes(self._home / LATEST, f"{self._path.name}\n".encode())
+        return warnings + [f"checkpoint {path.name} is not used: {why}" for path, why in damages.items()]
 
     def restore(self, agent: Agent, training: Training) -> None:
         """Bring agent and training to where the newest generation was written."""

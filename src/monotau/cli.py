@@ -240,15 +240,18 @@ def _agent_in(directory: Path, *, best: bool) -> Path:
     if best:
         if not os.path.isdir(directory / "best_agent"):
             raise ConfigError(
-                f"--best is given, but {directory} holds no best_agent: no evaluation was done there yet."
+                f"--best is given, but {directory} holds no best_agent, which a run has from its first evaluation on."
             )
         return directory / "best_agent"
     if os.path.isdir(directory / "agent"):
         return directory / "agent"
-    if (checkpoint := newest_agent(directory)) is None:
+    checkpoint, damages = newest_agent(directory)
+    if checkpoint is None:
+        if damages:
+            raise ConfigError(f"there is no agent in {directory}: {damages[0]}")
         return directory
-    note = escape(f"the run in {directory} has not finished; this is checkpoint {checkpoint.name}")
-    Console(stderr=True).print(note, highlight=False, soft_wrap=True)
+    for note in (*damages, f"there is no agent in {directory} yet; this is that of checkpoint {checkpoint.name}"):
+        Console(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
     return checkpoint
 
 

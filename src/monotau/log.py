@@ -25,38 +25,44 @@ class Log:
     def __init__(self, directory: Path | None = None, records: Mapping[str, Record] | None = None) -> None:
         """Start anew, or go on from where `sync` returned these records: what was written since is cut off."""
         self.lines: list[Line] = []
-        self._files: dict[str, Appended] = {}
+        self._metrics: Appended | None = None
+        self._events: Appended | None = None
         if directory:
-            for name in (METRICS, events.FILE_NAME):
-                self._files[name] = Appended(directory / name, records[name] if records else None)
-            if records:
-                self.lines = _parse(directory / METRICS, self._files[METRICS].kept.decode(errors="replace"))
-            else:
-                self._files[events.FILE_NAME].write(events.first_record())
+            self._metrics = Appended(directory / METRICS, records[METRICS] if records else None)
+            self._events = Appended(directory / events.FILE_NAME)  # made anew: it holds nothing but the same lines
+            self._events.write(events.first_record())
+            for line in _parse(directory / METRICS, self._metrics.kept.decode()):
+                self._add(line)
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
         """Add a line of kind train or eval; what is not a finite number is written as null."""
         line: Line = {"step": step, "kind": kind}
         for name, value in values.items():
             line[name] = None if isinstance(value, float) and not math.isfinite(value) else value
+        if self._metrics:
+            self._metrics.write((json.dumps(line, allow_nan=False) + "\n").encode())
+        self._add(line)
+
+    def _add(self, line: Line) -> None:
+        """Remember a line, and show it to TensorBoard."""
         self.lines.append(line)
-        if self._files:
-            self._files[METRICS].write((json.dumps(line, allow_nan=False) + "\n").encode())
+        if self._events:
             scalars = {
-                f"{kind}/{name}": value
+                f"{line['kind']}/{name}": value
                 for name, value in line.items()
                 if isinstance(value, int | float) and name != "step"
             }
-            self._files[events.FILE_NAME].write(events.scalars_record(step, scalars))
+            self._events.write(events.scalars_record(line["step"], scalars))
 
     def sync(self) -> dict[str, Record]:
-        """Force the files to disk, and return what they hold."""
-        return {name: file.sync() for name, file in self._files.items()}
+        """Force the metrics to disk, and return what they are."""
+        return {METRICS: self._metrics.sync()} if self._metrics else {}
 
     def close(self) -> None:
         """Finish the files."""
-        for file in self._files.values():
-            file.close()
+        for file in (self._metrics, self._events):
+            if file:
+                file.close()
 
 
 def read_lines(path: Path) -> list[Line]:

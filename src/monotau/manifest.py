@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from monotau.errors import ConfigError
-from monotau.events import FILE_NAME as EVENTS
 from monotau.log import METRICS
 from monotau.settings import brief
-from monotau.storage import Record, check, read_json, reading, to_json
+from monotau.storage import Record, check, read_json, reading, to_json, to_record
 
 SCHEMA = 1
 """Version of what is written."""
 
 HOME, MANIFEST, WEIGHTS, TRAINING = "checkpoints", "manifest.json", "weights.safetensors", "training.safetensors"
 FILES = ("agent.json", WEIGHTS, TRAINING)
-LOGS = (METRICS, EVENTS)
+LOGS = (METRICS,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,23 +88,21 @@ def read_manifest(path: Path) -> Manifest:
     return manifest
 
 
-def newest_agent(directory: Path) -> Path | None:
-    """Return the newest generation of a run whose agent is undamaged, if there is one."""
+def newest_agent(directory: Path) -> tuple[Path | None, list[str]]:
+    """Return the newest generation of a run whose agent is undamaged, and what is wrong with newer ones."""
+    damages: list[str] = []
     for path in generations(directory / HOME):
         try:
             for name, record in read_manifest(path).files.items():
                 check(path / name, record)
-        except ConfigError:
-            continue
-        return path
-    return None
+        except ConfigError as damage:
+            damages.append(f"checkpoint {path.name} is not used: {damage}")
+        else:
+            return path, damages
+    return None, damages
 
 
 def _records(plain: Any) -> dict[str, Record]:
     if not isinstance(plain, dict):
         raise TypeError("there are no records of files")
-    records = {name: Record(*record) for name, record in plain.items()}
-    for size, digest in records.values():
-        if type(size) is not int or size < 0 or not isinstance(digest, str):
-            raise ValueError("a size or digest is none")
-    return records
+    return {name: to_record(record) for name, record in plain.items()}

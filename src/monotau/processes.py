@@ -36,7 +36,7 @@ def locked(directory: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read(100).strip() or "another process"
             raise ConfigError(
-                f"--out is {directory}, which {holder} is training into now; name another directory, or wait for it."
+                f"{holder} is training into the run directory {directory} now; name another directory, or wait for it."
             ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()}")
@@ -79,7 +79,8 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         for timer in last_word:
             timer.cancel()
+        if not last_word:  # who was told to stop is on the way out, and a second signal shortens it
+            for number, handler in before.items():
+                signal.signal(number, handler)

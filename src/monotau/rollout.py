@@ -73,8 +73,12 @@ class Outcome:
 class Rollout:
     """Steps a vector of environments, stacks their frames and keeps their returns."""
 
-    def __init__(self, factory: EnvFactory, num_envs: int, stack: int, seed: int, first_step: int = 0) -> None:
-        self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step
+    def __init__(
+        self, factory: EnvFactory, num_envs: int, stack: int, seed: int, first_step: int | None = None
+    ) -> None:
+        """Start them; `first_step` is that of training, and without it they are for an evaluation."""
+        self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step or 0
+        self._stage = "evaluation step" if first_step is None else "step"
         with self._named():
             self.envs: VectorEnv = factory.make_vector(num_envs)
         try:
@@ -128,26 +132,29 @@ class Rollout:
         with self._named():
             return self.spec.frame(np.asarray(raw))
 
+    @property
+    def _place(self) -> str:
+        return f"{self.factory.name}, {self._stage} {self.step_count}"
+
     @contextmanager
     def _named(self) -> Iterator[None]:
         """Name environment and step in what goes wrong with the environment."""
-        place = f"{self.factory.name}, step {self.step_count}"
         try:
             yield
         except ConfigError:  # what the caller can mend
             raise
         except EnvironmentFault as fault:
-            raise EnvironmentFault(f"{place}: {fault}") from fault.__cause__
+            raise EnvironmentFault(f"{self._place}: {fault}") from fault.__cause__
         except Exception as error:  # foreign code, which may raise anything
-            raise EnvironmentFault(f"{place}: it raised {in_one_line(error)}") from error
+            raise EnvironmentFault(f"{self._place}: it raised {in_one_line(error)}") from error
 
     def _check_rewards(self, rewards: np.ndarray) -> None:
         with np.errstate(over="ignore"):  # what float32, in which rewards are stored, cannot hold becomes infinite
             bad = np.flatnonzero(~np.isfinite(np.asarray(rewards).astype(np.float32)))
         if bad.size:
             raise EnvironmentFault(
-                f"{self.factory.name}, step {self.step_count}: the environment returned the reward {rewards[bad[0]]}, "
-                "which float32 cannot hold as a finite number; learning from it would spread to every weight."
+                f"{self._place}: the environment returned the reward {rewards[bad[0]]}, which float32 cannot "
+                "hold as a finite number; learning from it would spread to every weight."
             )
 
     def cut_beyond(self, most_steps: int) -> list[tuple[int, float, int]]:

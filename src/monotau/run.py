@@ -53,19 +53,19 @@ def state_of(directory: Path, config: Config) -> str:
         if not directory.exists():
             return "new"
         if not directory.is_dir():
-            raise ConfigError(f"--out is {directory}, which is a file; a directory is needed.")
+            raise ConfigError(f"the run directory {directory} is a file; a directory is needed.")
         names = {path.name for path in directory.iterdir()}
     except OSError as error:
-        raise ConfigError(f"--out is {directory}, which cannot be used: {error}.") from None
+        raise ConfigError(f"the run directory {directory} cannot be used: {error}.") from None
     if "config.json" not in names:
         if names - {unfinished(directory / "config.json").name, LOCK}:
-            raise ConfigError(f"--out is {directory}, which is not empty and holds no run; name another directory.")
+            raise ConfigError(f"the run directory {directory} is not empty and holds no run; name another directory.")
         return "new"
     held, wanted = read_json(directory / "config.json"), config.to_plain()
     if held != wanted:
         settings = _differences(held, wanted)
         raise ConfigError(
-            f"--out is {directory}, which holds another run: it differs in {', '.join(settings[:5])}"
+            f"the run directory {directory} holds another run: it differs in {', '.join(settings[:5])}"
             f"{' and more' if len(settings) > 5 else ''}; name another directory."
         )
     return "finished" if "result.json" in names else "unfinished"
@@ -133,7 +133,7 @@ def _claimed(directory: Path, config: Config) -> Iterator[None]:
             if state_of(directory, config) == "new":
                 write_json(directory / "config.json", config.to_plain())
         except OSError as error:
-            raise ConfigError(f"--out is {directory}, which cannot be written to: {error}.") from None
+            raise ConfigError(f"the run directory {directory} cannot be written to: {error}.") from None
         yield
 
 
@@ -148,15 +148,18 @@ def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory
         _resume(checkpoints, agent, training, directory)
         _go_on(checkpoints, agent, training, directory)
     except OSError as error:
-        raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}") from None
+        raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}.") from None
     except Divergence as divergence:
         with suppress(OSError):
             write_json(directory / "diagnosis.json", diagnosis(training, str(divergence)))
-        raise Divergence(f"{divergence} See {directory / 'diagnosis.json'}; {checkpoints.last_good}") from None
+        raise Divergence(
+            f"{divergence} See {directory / 'diagnosis.json'}; {checkpoints.last_good}, and the same command would end "
+            "here again: change a setting, and name another directory."
+        ) from None
     except EnvironmentFault as fault:
         raise EnvironmentFault(f"{fault} ({checkpoints.last_good})") from fault
-    except Stopped:
-        say(f"stopped at step {training.step:,d}; {escape(checkpoints.last_good)}")
+    except (Stopped, KeyboardInterrupt):
+        say(f"stopped at step {training.step:,d}; {escape(checkpoints.last_good)}; the same command goes on")
         raise
     finally:
         training.log.close()
@@ -168,6 +171,8 @@ def _resume(checkpoints: Checkpoints, agent: Agent, training: Training, director
         training.display.say(f"[yellow]warning:[/] {escape(warning)}")
     manifest = checkpoints.manifest
     if manifest is None:
+        if (directory / METRICS).exists():
+            training.display.say("an earlier attempt at this run left no checkpoint; starting over")
         training.log = Log(directory)
         return
     checkpoints.restore(agent, training)
@@ -254,8 +259,8 @@ def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, pa
 def _report(directory: Path, display: Display) -> None:
     """Print the outcome and name what was written."""
     path = directory / "result.json"
-    result = read_json(path)
     try:
+        result = read_json(path)
         random, final = result["random"], result["final"]
         display.say(
             f"\nfinal evaluation: return [bold]{final['return_mean']:.2f}[/] ± {final['return_std']:.2f} over "
@@ -264,8 +269,9 @@ def _report(directory: Path, display: Display) -> None:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{path} is not what a run wrote ({brief(str(error))}); without it, the run ends anew."
+            f"{path} is not what a run wrote ({brief(str(error))}); remove it, and the same command ends the run anew."
         ) from None
     display.say(f"in [bold]{escape(str(directory))}[/]:")
     for name, about in FILES.items():
-        display.say(f"  {name:24s} {about}")
+        if any(directory.glob(name)):
+            display.say(f"  {name:24s} {about}")

@@ -12,7 +12,7 @@ from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.errors import ConfigError
 from monotau.presets import settle, take_names
 from monotau.settings import brief, override, to_plain
-from monotau.storage import read_json, write_json
+from monotau.storage import Record, read_json, to_record, write_json
 from monotau.tensors import write_tensors
 
 FORMAT = 1
@@ -61,20 +61,23 @@ def is_harmless(env: EnvConfig) -> bool:
 def write_agent(directory: Path, config: Config, made_for: MadeFor, tensors: Mapping[str, Tensor]) -> None:
     """Write an agent into a directory, which is made if need be."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_tensors(directory / "weights.safetensors", tensors)
-    about = {"format": FORMAT, "config": config.to_plain()} | to_plain(made_for, KINDS)
+    weights = write_tensors(directory / "weights.safetensors", tensors)
+    about = {"format": FORMAT, "config": config.to_plain(), "weights": list(weights)} | to_plain(made_for, KINDS)
     write_json(directory / "agent.json", about)
 
 
-def read_about(directory: Path) -> tuple[Config, MadeFor]:
-    """Read the settings and what the agent was made for; what `write_agent` could not have written is refused."""
+def read_about(directory: Path) -> tuple[Config, MadeFor, Record]:
+    """Read the settings, what the agent was made for and what its weights are.
+
+    What `write_agent` could not have written is refused.
+    """
     path = directory / "agent.json"
     if not os.path.exists(path):
         unfinished = any(os.path.exists(place / "config.json") for place in (directory, directory.parent))
         there = "the run there has not finished" if unfinished else "name a run directory or one that Agent.save wrote"
         raise ConfigError(f"there is no agent in {directory}: {there}.")
     about = read_json(path)
-    names = {"format", "config", *(field.name for field in fields(MadeFor))}
+    names = {"format", "config", "weights", *(field.name for field in fields(MadeFor))}
     try:
         if (number := about.get("format")) != FORMAT:
             raise ConfigError(f"the format is {brief(number)}, but must be {FORMAT}.")
@@ -83,8 +86,12 @@ def read_about(directory: Path) -> tuple[Config, MadeFor]:
         preset, profile, plain = take_names(about["config"])
         if preset is None or profile is None:
             raise ConfigError("config must name a preset and a profile.")
-        made_for = override(_ANYTHING, {name: about[name] for name in names - {"format", "config"}}, KINDS)
+        made_for = override(_ANYTHING, {name: about[name] for name in names - {"format", "config", "weights"}}, KINDS)
         ObservationSpec.from_dict(about["observation"])  # refuses fields left out, which `override` would fill
-        return settle(preset, profile, plain, made_for.observation), made_for
-    except (ConfigError, RuntimeError) as error:  # RuntimeError: torch, for images that no memory could hold
+        return settle(preset, profile, plain, made_for.observation), made_for, to_record(about["weights"])
+    except (
+        ConfigError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # RuntimeError: torch, for sizes beyond memory
         raise ConfigError(f"{path}: {' '.join(str(error).split())[:400]}") from None

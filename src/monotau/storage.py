@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, final
 
 from monotau.errors import ConfigError
-from monotau.settings import LARGEST_FILE, parse_settings
+from monotau.settings import LARGEST_FILE, brief, parse_settings
 
 CHUNK_BYTES = 1 << 20
 
@@ -28,6 +28,16 @@ class Record(NamedTuple):
 
     bytes: int
     sha256: str
+
+
+def to_record(plain: Any) -> Record:
+    """Take a record from a file; what is none is refused."""
+    if not isinstance(plain, list) or len(plain) != 2:
+        raise ValueError(f"a size and a digest are needed, but there is {brief(plain)}")
+    size, digest = plain
+    if type(size) is not int or size < 0 or not isinstance(digest, str):
+        raise ValueError(f"a size and a digest are needed, but there is {brief(plain)}")
+    return Record(size, digest)
 
 
 @final
