@@ -185,7 +185,7 @@ def test_a_directory_of_something_else_is_refused(refused, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     assert "is not empty and holds no run" in refused("train", "--out", ".")
     assert "is a file" in refused("train", "--out", "thesis.tex")
-    assert "which cannot be written to" in refused("train", "--out", "thesis.tex/run")
+    assert "cannot be written to" in refused("train", "--out", "thesis.tex/run")
     assert "which cannot be used" in refused("train", "--out", "a" * 300)
 
 
