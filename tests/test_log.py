@@ -13,6 +13,7 @@ from tensorboardX.record_writer import masked_crc32c
 from monotau.errors import ConfigError
 from monotau.log import Log, read_lines
 from monotau.progress import FIELDS, Display
+from monotau.storage import record_of
 
 
 def scalars(directory):
@@ -98,6 +99,13 @@ def test_a_log_goes_on_from_where_it_was_recorded(tmp_path):
     again.close()
     assert read_lines(tmp_path / "metrics.jsonl") == again.lines
     assert scalars(tmp_path) == {("train/loss", 1): 0.5, ("train/loss", 3): 0.125}
+
+
+@pytest.mark.parametrize("text", ['{"step": 1}\n', '{"kind": "eval"}\n', '{"step": -1, "kind": "eval"}\n'])
+def test_a_log_does_not_go_on_from_lines_that_no_run_wrote(text, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(text)
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl holds \{.*\}, which has no step or no kind"):
+        Log(tmp_path, {"metrics.jsonl": record_of(tmp_path / "metrics.jsonl")})
 
 
 def test_a_new_log_begins_anew(tmp_path):

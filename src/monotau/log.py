@@ -31,7 +31,9 @@ class Log:
             self._metrics = Appended(directory / METRICS, records[METRICS] if records else None)
             self._events = Appended(directory / events.FILE_NAME)  # made anew: it holds nothing but the same lines
             self._events.write(events.first_record())
-            for line in _parse(directory / METRICS, self._metrics.kept.decode()):
+            for line in _parse(directory / METRICS, self._metrics.kept.decode(errors="replace")):
+                if type(line.get("step")) is not int or line["step"] < 0 or not isinstance(line.get("kind"), str):
+                    raise ConfigError(f"{directory / METRICS} holds {brief(line)}, which has no step or no kind.")
                 self._add(line)
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
