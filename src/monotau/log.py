@@ -31,10 +31,14 @@ class Log:
             self._metrics = Appended(directory / METRICS, records[METRICS] if records else None)
             self._events = Appended(directory / events.FILE_NAME)  # made anew: it holds nothing but the same lines
             self._events.write(events.first_record())
-            for line in _parse(directory / METRICS, self._metrics.kept.decode(errors="replace")):
-                if type(line.get("step")) is not int or line["step"] < 0 or not isinstance(line.get("kind"), str):
-                    raise ConfigError(f"{directory / METRICS} holds {brief(line)}, which has no step or no kind.")
-                self._add(line)
+            try:
+                for line in _parse(directory / METRICS, self._metrics.kept.decode(errors="replace")):
+                    if type(line.get("step")) is not int or line["step"] < 0 or not isinstance(line.get("kind"), str):
+                        raise ConfigError(f"{directory / METRICS} holds {brief(line)}, which has no step or no kind.")
+                    self._add(line)
+            except ConfigError:
+                self.close()
+                raise
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
         """Add a line of kind train or eval; what is not a finite number is written as null."""
