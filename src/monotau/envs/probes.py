@@ -34,18 +34,22 @@ class Probe(gym.Env[Observation, Action], ABC):
         """Return the distribution of the discounted return of each state and action, the best policy following."""
 
 
-@final
-class Coin(Probe[State]):
-    """One toss, +1 or -1; both actions are the same."""
+class OneStep(Probe[State], ABC):
+    """A world of one state, two actions and one step."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Discrete(1)
         self.action_space = spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
-        """Pick the coin up."""
+        """Offer the choice again."""
         super().reset(seed=seed)
         return 0, {}
+
+
+@final
+class Coin(OneStep):
+    """One toss, +1 or -1; both actions are the same."""
 
     def step(self, action: Action) -> Step[State]:
         """Toss it."""
@@ -84,19 +88,10 @@ class TwoStepCoin(Probe[State]):
 
 
 @final
-class TwoSpreads(Probe[State]):
+class TwoSpreads(OneStep):
     """One step, two actions of mean 0: action 0 gives +-0.1, action 1 gives +-2."""
 
     SPREADS = (0.1, 2.0)
-
-    def __init__(self) -> None:
-        self.observation_space = spaces.Discrete(1)
-        self.action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
-        """Offer the choice again."""
-        super().reset(seed=seed)
-        return 0, {}
 
     def step(self, action: Action) -> Step[State]:
         """Toss the coin that was chosen."""
@@ -111,21 +106,12 @@ class TwoSpreads(Probe[State]):
 
 
 @final
-class TwoShapes(Probe[State]):
+class TwoShapes(OneStep):
     """One step, two actions of mean 0 and deviation 1: action 0 draws from a normal distribution, action 1 from an
     exponential one less its mean.
     """
 
     POINTS = 1_000
-
-    def __init__(self) -> None:
-        self.observation_space = spaces.Discrete(1)
-        self.action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
-        """Offer the choice again."""
-        super().reset(seed=seed)
-        return 0, {}
 
     def step(self, action: Action) -> Step[State]:
         """Draw a return."""
