@@ -50,7 +50,7 @@ def main() -> None:
     axes.set_xticks(ticks, [str(size) for size in ticks])
     axes.minorticks_off()
     axes.set_yticks([50, 100, 200, 500], ["50", "100", "200", "500"])
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set_title("Episodes until the greedy policy collects the treasure: median and 5 seeds", fontsize=10)
     figure.savefig(given.out, dpi=150)
 
