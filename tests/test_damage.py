@@ -14,6 +14,7 @@ from monotau.presets import resolve
 from monotau.run import train_into
 from tests.small_runs import SMALL, silent
 from tests.strangers import SETTINGS
+from tests.tiny_runs import train_undrawn
 
 RESOLVED = resolve("ndqfn-dpe", SMALL, SETTINGS | {"replay": {"kind": "prioritized"} | SETTINGS["replay"]})
 NEWEST, BEFORE = "00000004", "00000003"
@@ -28,10 +29,7 @@ OWN = [
 def whole(tmp_path_factory):
     """A run of four iterations, of which the last two have checkpoints."""
     directory = tmp_path_factory.mktemp("whole") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("draw_learning_curve", "draw_most_telling_state"):
-            patch.setattr(run, name, lambda *_: None)
-        train_into(directory, RESOLVED, silent())
+    train_undrawn(directory, RESOLVED)
     assert [path.name for path in generations(directory / "checkpoints")] == [NEWEST, BEFORE]
     return directory
 

@@ -17,14 +17,6 @@ from monotau.saving import is_harmless, read_about
 from monotau.tensors import NAMES
 from monotau.train import Brain
 from tests.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced, sparse
-from tests.strangers import Strangers
-
-
-@pytest.fixture(scope="module")
-def strangers(tmp_path_factory):
-    found = Strangers(tmp_path_factory.mktemp("strangers"))
-    yield found
-    found.close()
 
 
 @pytest.fixture

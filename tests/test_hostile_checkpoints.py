@@ -18,13 +18,6 @@ SEGMENT = f"replay/{NEWEST}.safetensors"
 FILES = [f"{NEWEST}/weights.safetensors", f"{NEWEST}/training.safetensors", SEGMENT]
 
 
-@pytest.fixture(scope="module")
-def strangers(tmp_path_factory):
-    found = Strangers(tmp_path_factory.mktemp("strangers"))
-    yield found
-    found.close()
-
-
 @pytest.fixture
 def run(strangers, tmp_path) -> Path:
     """A copy of a good run."""

@@ -21,7 +21,7 @@ from monotau.storage import read_json
 from monotau.train import Training
 from tests.small_runs import SMALL, Frames, silent
 from tests.test_log import scalars
-from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny
+from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny, train_undrawn
 
 
 @pytest.fixture(autouse=True)
@@ -66,10 +66,7 @@ def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, t
 def whole(tmp_path_factory):
     """A finished run, and its end."""
     directory = tmp_path_factory.mktemp("whole") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("draw_learning_curve", "draw_most_telling_state"):
-            patch.setattr(run, name, lambda *_: None)
-        train_into(directory, tiny(), silent())
+    train_undrawn(directory, tiny())
     return directory
 
 

@@ -1,12 +1,15 @@
 """Runs that are over in a second and touch everything a checkpoint keeps, and disks that fail."""
 
 import os
+from pathlib import Path
 
 import pytest
 
+from monotau import run
 from monotau.presets import Resolved, resolve
+from monotau.run import train_into
 from monotau.storage import Writer
-from tests.small_runs import SMALL
+from tests.small_runs import SMALL, silent
 
 
 class Cut(BaseException):
@@ -44,3 +47,11 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, touch: str, count: int, error: Base
         return real(*arguments, **keywords)
 
     monkeypatch.setattr(owner, touch, counted)
+
+
+def train_undrawn(directory: Path, resolved: Resolved) -> None:
+    """Train into a directory without drawing, for what outlives one test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("draw_learning_curve", "draw_most_telling_state"):
+            patch.setattr(run, name, lambda *_: None)
+        train_into(directory, resolved, silent())
