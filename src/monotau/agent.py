@@ -15,6 +15,7 @@ from torch import Tensor
 from monotau.configs import KINDS, Config
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs import EnvFactory, EnvSource
+from monotau.envs.atari import default_protocol, is_atari
 from monotau.errors import ConfigError, StorageFault
 from monotau.evaluate import Evaluation, evaluate
 from monotau.log import Line, Log
@@ -80,7 +81,7 @@ class Agent:
         return self._training.step if self._training else 0
 
     def learn(self, total_steps: int, *, evaluated: bool = False) -> "Agent":
-        """Train for so many steps more; `evaluated` adds an evaluation after each iteration to the history."""
+        """Train for so many steps more; `evaluated` adds the evaluations to the history."""
         if not isinstance(total_steps, int) or total_steps < 1 or total_steps % self.config.env.num_envs:
             raise ConfigError(
                 f"total_steps is {total_steps}, but must be a positive multiple of env.num_envs "
@@ -92,7 +93,7 @@ class Agent:
         training, goal = self._training, self._training.step + total_steps
         with training.session(goal):
             while training.iterate(goal):
-                if evaluated:
+                if evaluated and training.evaluation_due(goal):
                     training.evaluate()
         return self
 
@@ -206,9 +207,11 @@ class Agent:
         check(weights, record)
         envs, source = None, None if isinstance(env, str) else env
         if isinstance(env, str):
-            config = replace(config, env=replace(config.env, id=env))
+            same = is_atari(env) == is_atari(config.env.id)
+            protocol = config.env.protocol if same else default_protocol(env)
+            config = replace(config, env=replace(config.env, id=env, protocol=protocol))
         elif env is not None:  # keyword arguments are for making an environment by its id
-            config = replace(config, env=replace(config.env, kwargs={}))
+            config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
         if env is not None or (made_for.env_by_id and is_harmless(config.env)):
             envs = EnvFactory(config.env, source)
             here = MadeFor.of(envs)

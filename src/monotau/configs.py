@@ -34,8 +34,10 @@ class UpdateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """Evaluation after each iteration, on environments of its own, with no bonus and on raw rewards."""
+    """Evaluation after iterations, on environments of its own, with no bonus and on raw rewards."""
 
+    every_iterations: int = 1
+    """Iterations between evaluations; the last iteration of a run always has one."""
     episodes: int = 20
     """Episodes at least."""
     steps: int = 0
@@ -48,7 +50,7 @@ class EvaluationConfig:
     """An evaluation episode longer than this is cut and counted as it stands."""
 
     def __post_init__(self) -> None:
-        check_least("evaluation.", self, episodes=1, steps=0, num_envs=1, episode_cap_steps=1)
+        check_least("evaluation.", self, every_iterations=1, episodes=1, steps=0, num_envs=1, episode_cap_steps=1)
         if not 0 <= self.epsilon <= 1:
             raise ConfigError(f"evaluation.epsilon is {self.epsilon}, but must be a probability, from 0 to 1.")
 
@@ -71,7 +73,7 @@ class Config:
     double_q: bool = True
     """Let the online network choose the next action of a target (False: the target network does, the paper's Eq. 6)."""
     iteration_steps: int = 5_000
-    """Training steps between evaluations; an iteration starts with fresh environments."""
+    """Training steps between checkpoints; an iteration starts with fresh environments."""
     log_every_steps: int = 1_000
     """Training steps between two lines of kind train in metrics.jsonl."""
     noisy: bool = False
@@ -79,7 +81,8 @@ class Config:
     dueling: bool = False
     """Split the head into a value that all actions share and advantages, under any head."""
     precision: Precision = "fp32"
-    """Arithmetic of the large products. bf16 keeps weights and last layers in fp32; slow without hardware for it."""
+    """Arithmetic of the large products. bf16 keeps weights and last layers in fp32 and is slow without hardware for it,
+    which auto looks for."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     threads: int = 1

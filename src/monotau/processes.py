@@ -1,4 +1,4 @@
-"""One process for each run directory, and its end when it is told to stop."""
+"""What a process may use, one process for each run directory, and its end when it is told to stop."""
 
 import os
 import signal
@@ -21,6 +21,11 @@ GRACE_SECONDS = 8.0
 """From the first signal to the end at the latest."""
 
 SHOW_CURSOR = "\x1b[?25h"
+
+
+def cores() -> int:
+    """How many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -108,7 +108,8 @@ class Rollout:
             final = frames.copy()
             for lane in np.flatnonzero(ended):
                 final[lane] = self._frames(np.asarray(info["final_obs"][lane])[None])[0]
-        steps = Steps(before, self.first, actions, np.asarray(rewards, np.float64), terminated, truncated, final)
+        learned_end = terminated | info["life_lost"] if "life_lost" in info else terminated
+        steps = Steps(before, self.first, actions, np.asarray(rewards, np.float64), learned_end, truncated, final)
         return Outcome(steps, self._advance(frames, ended, rewards))
 
     def _advance(

@@ -1,6 +1,7 @@
 """The run directory, the unit of work: training into it is idempotent, and it says what it holds."""
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -43,7 +44,7 @@ FILES = {
 
 def default_directory(config: Config) -> Path:
     """Return where a run goes if not told otherwise."""
-    env = config.env.id.replace("/", "-").replace(":", "-")
+    env = re.sub("[/: ]", "-", config.env.title)
     return Path("runs") / f"{config.preset}_{env}_seed{config.seed}"
 
 
@@ -141,7 +142,7 @@ def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory
     """Train to the end; what stops it before says from where the same command goes on."""
     config, say = training.config, training.display.say
     say(
-        f"[bold]{config.preset}[/] on [bold]{config.env.id}[/] for {config.steps:,d} steps, seed {config.seed} "
+        f"[bold]{config.preset}[/] on [bold]{config.env.title}[/] for {config.steps:,d} steps, seed {config.seed} "
         f"(profile {config.profile}, {agent.brain.device.type}) into {escape(str(directory))}"
     )
     try:
@@ -197,20 +198,22 @@ def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory
     training.display.say(f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}")
     with training.session(config.steps):
         # The checkpoint comes first: an evaluation that was cut off is done again, and training is not.
-        if training.iteration:
+        if training.iteration and training.evaluation_due(config.steps):
             last = _evaluate(agent, training, directory)
         while training.iterate(config.steps):
             checkpoints.save(agent, training, before + time.perf_counter() - start)
-            last = _evaluate(agent, training, directory)
+            if training.evaluation_due(config.steps):
+                last = _evaluate(agent, training, directory)
     assert last is not None  # noqa: S101  # for the type checker
     agent.write(directory / "agent")
-    title = f"{config.preset} on {config.env.id}, seed {config.seed}"
+    title = f"{config.preset} on {config.env.title}, seed {config.seed}"
     draw_learning_curve(lines, title, directory / "learning_curve.png")
     with torch_threads(config.threads):
         draw_most_telling_state(agent, last, title, directory / "quantile_functions.png")
     write_json(
         directory / "result.json",
         {
+            "protocol": config.env.protocol,
             "steps": training.step,
             "updates": training.updates,
             "seconds": before + time.perf_counter() - start,

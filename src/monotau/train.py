@@ -1,6 +1,5 @@
 """Training, readable top to bottom: iterations of acting, storing and learning, with an evaluation after each."""
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from monotau.log import Log
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.networks.layers import Layers
 from monotau.presets import Resolved
+from monotau.processes import cores
 from monotau.progress import Display
 from monotau.replay import Batch, Layout
 from monotau.rollout import Policy, Rollout
@@ -35,7 +35,7 @@ def pick_device(name: str) -> torch.device:
 def torch_threads(count: int) -> Iterator[None]:
     """Run a block with so many CPU threads, 0 for every core."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count or os.cpu_count() or 1)
+    torch.set_num_threads(count or cores())
     try:
         yield
     finally:
@@ -166,6 +166,10 @@ class Training:
         self.iteration += 1
         return True
 
+    def evaluation_due(self, total_steps: int) -> bool:
+        """Whether the iteration just done is followed by an evaluation, as the last one always is."""
+        return self.iteration % self.config.evaluation.every_iterations == 0 or self.step >= total_steps
+
     def evaluate(self) -> Evaluation:
         """Evaluate the greedy policy and log it."""
         config, start = self.config, time.perf_counter()
@@ -181,7 +185,7 @@ class Training:
         )
         crossing = fine_crossing(self.brain.learner.online, evaluation.states)
         line = evaluation.line() | {"policy": "greedy", "crossing": crossing}
-        self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
+        self._write("eval", line | {"seconds": time.perf_counter() - start})
         self.display.advance(self.step)
         self.display.say(
             f"step {self.step:>9,d}  evaluation: return {line['return_mean']:8.2f} ± {line['return_std']:.2f} "
@@ -201,8 +205,13 @@ class Training:
             seed=stream_seed(config.seed, "evaluation environments"),
         )
         line = evaluation.line() | {"policy": "random", "crossing": None}
-        self.log.write("eval", self.step, line | {"seconds": time.perf_counter() - start})
+        self._write("eval", line | {"seconds": time.perf_counter() - start})
         return evaluation
+
+    def _write(self, kind: str, values: Mapping[str, float | int | str | None]) -> None:
+        """Write a line; a score of Atari says under which protocol."""
+        protocol = self.config.env.protocol
+        self.log.write(kind, self.step, values if protocol == "none" else {"protocol": protocol} | dict(values))
 
     def _log(self, window: "_Window", epsilon: float) -> None:
         """Write a line of kind train, and show it."""
@@ -227,7 +236,7 @@ class Training:
             numbers |= self.brain.learner.diagnose(rows.to(self.brain.device), fractions)
         numbers["updates_per_second"] = (self.updates - window.updates) / seconds
         numbers["steps_per_second"] = (self.step - window.step) / seconds
-        self.log.write("train", self.step, numbers)
+        self._write("train", numbers)
         shown = {"return": numbers["return_mean"], "bonus": numbers["bonus_mean"], "loss": numbers["loss"]}
         self.display.advance(self.step, shown)
 

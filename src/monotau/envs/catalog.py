@@ -1,4 +1,4 @@
-"""The environment ids that work without writing any code: our own, MinAtar's and Gymnasium's small ones."""
+"""The environment ids that work without writing any code: our own, MinAtar's, Gymnasium's small ones and Atari."""
 
 import difflib
 import importlib.util
@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 import gymnasium as gym
 
+from monotau.envs.atari import PROTOCOLS
 from monotau.envs.deep_sea import DeepSea
+from monotau.envs.games import ATARI57, id_of
 from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
 from monotau.errors import ConfigError
 
@@ -67,7 +69,7 @@ def list_envs() -> list[tuple[str, str]]:
     """Return (id, description) of the environments that work as they are installed here."""
     own = [(env_id, description) for env_id, (_, description) in OWN.items()]
     minatar = _minatar_envs() if importlib.util.find_spec("minatar") else []
-    return own + minatar + _gymnasium_envs()
+    return own + minatar + _gymnasium_envs() + (_atari_envs() if importlib.util.find_spec("ale_py") else [])
 
 
 def unknown_id(env_id: str) -> ConfigError:
@@ -87,6 +89,10 @@ def _minatar_envs() -> list[tuple[str, str]]:
         for game, description in MINATAR.items()
         for version, actions in MINATAR_VERSIONS.items()
     ]
+
+
+def _atari_envs() -> list[tuple[str, str]]:
+    return [(id_of(game), f"Atari, protocols {' and '.join(PROTOCOLS)}") for game in ATARI57]
 
 
 def _gymnasium_envs() -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import tyro
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from monotau.envs.atari import FRAME, AtariVector, ProtocolName, check_protocol, is_atari
 from monotau.envs.catalog import MINATAR_PREFIX, register_minatar, register_own, unknown_id
 from monotau.envs.checked import Checked, name_of
 from monotau.envs.spec import ObservationSpec, describe_space
@@ -35,6 +36,8 @@ class EnvConfig:
     """Observations that the agent sees at once, the newest last."""
     max_episode_steps: int = 0
     """Truncate episodes after this many steps, instead of the limit registered with the id; 0 keeps that one."""
+    protocol: ProtocolName = "none"
+    """How Atari games are played: noop, the paper's, or sticky (Machado et al. 2018); none is for all else."""
     kwargs: dict[str, bool | int | float | str] = field(default_factory=dict)
     """Keyword arguments of the environment, as in `gymnasium.make`."""
 
@@ -43,6 +46,11 @@ class EnvConfig:
         check_least("env.", self, num_envs=1, frame_stack=1, max_episode_steps=0)
         if len(self.id) > LONGEST_ID:
             raise ConfigError(f"env.id is {brief(self.id)}, but must have at most {LONGEST_ID} characters.")
+
+    @property
+    def title(self) -> str:
+        """The id and, of Atari, the protocol, without which a score means nothing."""
+        return self.id if self.protocol == "none" else f"{self.id} {self.protocol}"
 
 
 @final
@@ -76,10 +84,18 @@ class EnvFactory:
             raise ConfigError(
                 f"env.kwargs is {config.kwargs}, but is for environments given by id only; bind them in the callable."
             )
+        check_protocol(config.id if source is None else "an environment of one's own", config.protocol, config.kwargs)
         self.config = config
         self.by_id, self.reusable = source is None, not isinstance(source, gym.Env)
         self._source = source
         self._check_count("env.num_envs", config.num_envs)
+        self._atari = self.by_id and is_atari(config.id)
+        if self._atari:
+            self.name, self.observation_spec = config.id, ObservationSpec.from_space(FRAME)
+            games = self.make_vector(1)
+            self.num_actions, self.action_start = int(games.single_action_space.n), 0
+            games.close()
+            return
         with warnings.catch_warnings(action="ignore"):
             env = self._make_one()
             try:
@@ -89,8 +105,13 @@ class EnvFactory:
         self._probe = weakref.ref(env.unwrapped)
 
     def make_vector(self, num_envs: int) -> VectorEnv:
-        """Return new environments in a row that reset in the step that ends an episode (SAME_STEP autoreset)."""
+        """Return new environments in a row that reset in the step that ends an episode (SAME_STEP autoreset).
+
+        Their `info` has `final_obs` where that happens, and may have `life_lost`, which ends what is learned from only.
+        """
         self._check_count("num_envs", num_envs)
+        if self._atari:
+            return AtariVector(self.config.id, num_envs, self.config.protocol, self.config.max_episode_steps)
         with warnings.catch_warnings(action="ignore"):
             try:
                 vector = SyncVectorEnv([self._make_one] * num_envs, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -9,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "auto"]
 
 FIRST_NOISE = 0.5
 """sigma_0 of NoisyNet: standard deviation of a weight's noise at the start, times the root of its layer's inputs."""
@@ -34,7 +36,20 @@ class Layers:
 
 def large_products(precision: Precision, device: torch.device) -> torch.autocast:
     """Context in which convolutions and matrix products run in `precision`; weights stay in fp32 whatever it is."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    short = precision == "bf16" or (precision == "auto" and multiplies_bf16(device.type))
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=short)
+
+
+@cache
+def multiplies_bf16(device: str) -> bool:
+    """Whether a device has instructions for products in bf16, without which they are slower than in fp32."""
+    if device == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    except OSError:  # not Linux: nobody to ask
+        return False
+    return device == "cpu" and not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
 
 
 class Linear(nn.Module):

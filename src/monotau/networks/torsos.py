@@ -13,6 +13,9 @@ from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, check_least
 from monotau.networks.layers import Precision, large_products
 
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Filters, kernel and stride of the Nature DQN's convolutions."""
+
 MOST_LAYERS = 100
 """Without shortcuts between them, gradients do not get through so many."""
 
@@ -118,7 +121,25 @@ class Nature(TorsoConfig):
 
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
         """Make the torso."""
-        return convolutions(spec, stack, precision, paddings=((0, 0), (0, 0), (0, 0)), name="nature", least=36)
+        body, features = convolutions(spec, stack, NATURE, ((0, 0), (0, 0), (0, 0)), name="nature", least=36)
+        return Torso(spec, body, features, precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compact(TorsoConfig):
+    """The two convolutions of the first DQN (2013) and a fully connected layer: a small share of the usual work."""
+
+    width: int = 256
+    """Units of the fully connected layer."""
+
+    def __post_init__(self) -> None:
+        check_least("torso.", self, width=1)
+
+    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
+        """Make the torso."""
+        shapes = ((16, 8, 4), (32, 4, 2))
+        body, features = convolutions(spec, stack, shapes, ((0, 0), (0, 0)), name="compact", least=20)
+        return Torso(spec, nn.Sequential(body, nn.Linear(features, self.width), nn.ReLU()), self.width, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +149,8 @@ class Dopamine(TorsoConfig):
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
         """Make the torso."""
         # At 84x84 SAME pads 2+2, 1+2 and 1+1; the second is uneven, hence explicit (before, after) pads.
-        return convolutions(spec, stack, precision, paddings=((2, 2), (1, 2), (1, 1)), name="dopamine", least=8)
+        body, features = convolutions(spec, stack, NATURE, ((2, 2), (1, 2), (1, 1)), name="dopamine", least=8)
+        return Torso(spec, body, features, precision)
 
 
 def image_shape(spec: ObservationSpec, stack: int, name: str, least: int) -> tuple[int, int, int]:
@@ -145,25 +167,31 @@ def image_shape(spec: ObservationSpec, stack: int, name: str, least: int) -> tup
 def convolutions(
     spec: ObservationSpec,
     stack: int,
-    precision: Precision,
+    shapes: tuple[tuple[int, int, int], ...],
     paddings: tuple[tuple[int, int], ...],
+    *,
     name: str,
     least: int,
-) -> Torso:
-    """Return the Nature DQN's convolutions with the given pads before and after each."""
+) -> tuple[nn.Module, int]:
+    """Return convolutions of (filters, kernel, stride) with the given pads before and after each, and their outputs."""
     channels, height, width = image_shape(spec, stack, name, least)
     layers: list[nn.Module] = []
-    shapes = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
     for (filters, kernel, stride), (before, after) in zip(shapes, paddings, strict=True):
         if before or after:
             layers.append(nn.ZeroPad2d((before, after, before, after)))
         layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
         height, width = ((side + before + after - kernel) // stride + 1 for side in (height, width))
         channels = filters
-    return Torso(spec, nn.Sequential(*layers, nn.Flatten()), channels * height * width, precision)
+    return nn.Sequential(*layers, nn.Flatten()), channels * height * width
 
 
-TORSOS: Mapping[str, type[TorsoConfig]] = {"mlp": Mlp, "small": Small, "nature": Nature, "dopamine": Dopamine}
+TORSOS: Mapping[str, type[TorsoConfig]] = {
+    "mlp": Mlp,
+    "small": Small,
+    "compact": Compact,
+    "nature": Nature,
+    "dopamine": Dopamine,
+}
 
 
 def default_torso(spec: ObservationSpec) -> str:
