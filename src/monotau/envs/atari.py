@@ -9,8 +9,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from monotau.envs.catalog import unknown_id
 from monotau.envs.games import PREFIX, id_of
-from monotau.errors import ConfigError, unknown_name
+from monotau.errors import ConfigError
 from monotau.processes import cores
 
 FRAME_SKIP = 4
@@ -81,7 +82,7 @@ def rom_of(env_id: str) -> str:
         ) from error
     games = {id_of(rom): rom for rom in roms.get_all_rom_ids()}
     if env_id not in games:
-        raise unknown_name("env.id", env_id, games)
+        raise unknown_id(env_id, games)
     return games[env_id]
 
 
@@ -111,7 +112,7 @@ class AtariVector(VectorEnv):
             use_fire_reset=False,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
-        self.num_envs = num_envs
+        self.num_envs, self.num_actions = num_envs, len(self._games.ale.get_action_set())
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space, self.single_action_space = FRAME, self._games.single_action_space
         self.observation_space = batch_space(FRAME, num_envs)

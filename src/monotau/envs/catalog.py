@@ -2,11 +2,11 @@
 
 import difflib
 import importlib.util
+import re
 from collections.abc import Iterable
 
 import gymnasium as gym
 
-from monotau.envs.atari import PROTOCOLS
 from monotau.envs.deep_sea import DeepSea
 from monotau.envs.games import ATARI57, id_of
 from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
@@ -72,9 +72,9 @@ def list_envs() -> list[tuple[str, str]]:
     return own + minatar + _gymnasium_envs() + (_atari_envs() if importlib.util.find_spec("ale_py") else [])
 
 
-def unknown_id(env_id: str) -> ConfigError:
+def unknown_id(env_id: str, more: Iterable[str] = ()) -> ConfigError:
     """Return the error for an id that nobody registered, with the nearest ids in it."""
-    ids = {*gym.registry, *(known for known, _ in list_envs())}
+    ids = {*gym.registry, *(known for known, _ in list_envs()), *more}
     near = _nearest(env_id, ids)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ConfigError(
@@ -92,7 +92,7 @@ def _minatar_envs() -> list[tuple[str, str]]:
 
 
 def _atari_envs() -> list[tuple[str, str]]:
-    return [(id_of(game), f"Atari, protocols {' and '.join(PROTOCOLS)}") for game in ATARI57]
+    return [(id_of(game), "Atari 2600, 84 x 84 grey; protocols noop and sticky") for game in ATARI57]
 
 
 def _gymnasium_envs() -> list[tuple[str, str]]:
@@ -105,10 +105,11 @@ def _gymnasium_envs() -> list[tuple[str, str]]:
 
 
 def _nearest(given: str, ids: Iterable[str]) -> list[str]:
-    """Return up to two ids that resemble what was given, whatever its case and with or without the namespace."""
+    """Return up to three ids that resemble what was given, whatever its case and with or without the namespace."""
     spellings: dict[str, str] = {}
     for env_id in sorted(ids):
         for spelling in (env_id, env_id.rpartition("/")[2]):
             spellings.setdefault(spelling.lower(), env_id)
-    near = difflib.get_close_matches(given.lower(), spellings, n=4, cutoff=0.6)
-    return list(dict.fromkeys(spellings[spelling] for spelling in near))[:2]
+    wanted = re.sub("noframeskip|deterministic", "", given.lower())  # Atari's ids of old
+    near = difflib.get_close_matches(wanted, spellings, n=4, cutoff=0.6)
+    return list(dict.fromkeys(spellings[spelling] for spelling in near))[:3]

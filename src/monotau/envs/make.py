@@ -92,9 +92,7 @@ class EnvFactory:
         self._atari = self.by_id and is_atari(config.id)
         if self._atari:
             self.name, self.observation_spec = config.id, ObservationSpec.from_space(FRAME)
-            games = self.make_vector(1)
-            self.num_actions, self.action_start = int(games.single_action_space.n), 0
-            games.close()
+            self.num_actions, self.action_start = AtariVector(config.id, 1, config.protocol).num_actions, 0
             return
         with warnings.catch_warnings(action="ignore"):
             env = self._make_one()
@@ -176,6 +174,9 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
     register_own()
     if config.id.startswith(MINATAR_PREFIX):
         register_minatar()
+    registered = gym.registry.get(config.id)
+    if registered and str(registered.entry_point).startswith("ale_py"):  # a game's id of old, of no known protocol
+        raise unknown_id(config.id)
     try:
         return gym.make(
             config.id,
