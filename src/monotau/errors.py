@@ -46,4 +46,4 @@ def unknown_name(kind: str, given: object, allowed: Iterable[str]) -> ConfigErro
     names = sorted(allowed)
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-    return ConfigError(f"{kind} {given!r} is unknown.{hint} Allowed: {', '.join(names)}.")
+    return ConfigError(f"{kind} {given!r} is unknown.{hint} Allowed: {', '.join(names) or 'none'}.")

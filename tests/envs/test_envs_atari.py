@@ -19,6 +19,7 @@ from tests.small_runs import SMALL
 pytest.importorskip("ale_py")
 
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
+TINY = SMALL | {"torso": {"kind": "compact", "width": 4}}
 
 
 def played(games, steps, seed=3):
@@ -59,24 +60,12 @@ def test_all_57_games_are_listed_and_in_the_emulator():
     assert set(ATARI57) <= set(roms.get_all_rom_ids())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["noop", "sticky"])
-@pytest.mark.parametrize("game", ATARI57)
-def test_every_game_can_be_played(game, protocol):
-    rollout = Rollout(factory(id_of(game), protocol=protocol), 2, 4, seed=1)
-    for _ in range(20):
-        rollout.step(np.zeros(2, np.int64))
-    assert rollout.observations.max() > 0
-    rollout.close()
-
-
 def test_no_ops_at_the_start_are_from_0_to_30_under_noop_and_none_under_sticky():
     starts = {"noop": set(), "sticky": set()}
     for protocol, seen in starts.items():
-        games = AtariVector(PONG, 1, protocol)
-        for seed in range(250 if protocol == "noop" else 20):
-            _, info = games._games.reset(seed=seed)
-            seen.add(int(info["episode_frame_number"][0]))
+        games = AtariVector(PONG, 40, protocol)
+        for seed in (0, 100, 200, 300):
+            seen |= set(games._games.reset(seed=seed)[1]["episode_frame_number"].tolist())
     assert starts == {"noop": set(range(31)), "sticky": {0}}
 
 
@@ -133,7 +122,6 @@ def test_in_training_a_lost_life_ends_the_target_but_neither_return_nor_stack():
 
 
 def test_an_episode_ends_after_108000_frames_or_fewer_steps_where_told():
-    assert AtariVector(PONG, 1, "noop")._games.ale is not None
     games = AtariVector(PONG, 1, "noop", max_steps=25)
     cut = [step for step, (_, _, terminated, truncated, _) in enumerate(played(games, 60)) if truncated[0]]
     assert cut == [24, 49]
@@ -141,7 +129,6 @@ def test_an_episode_ends_after_108000_frames_or_fewer_steps_where_told():
 
 @pytest.mark.slow
 def test_an_episode_that_does_not_end_is_cut_after_27000_steps():
-    games = AtariVector("ALE/Freeway-v5", 1, "sticky", max_steps=0)
     games = AtariVector("ALE/MontezumaRevenge-v5", 1, "sticky")  # no action, no death
     games.reset(seed=0)
     for step in range(27_000):
@@ -232,13 +219,12 @@ def test_a_game_made_by_the_user_is_played_as_it_is_given():
     import ale_py
 
     gym.register_envs(ale_py)
-    agent = Agent(lambda: gym.wrappers.AtariPreprocessing(gym.make(PONG, frameskip=1)), "ndqfn", **SMALL)
+    agent = Agent(lambda: gym.wrappers.AtariPreprocessing(gym.make(PONG, frameskip=1)), "ndqfn", **TINY)
     assert (agent.config.env.id, agent.config.env.protocol) == (PONG, "none")
 
 
 def test_an_agent_of_a_game_is_saved_loaded_and_played_elsewhere(tmp_path):
-    small = SMALL | {"head": {"hidden": 8}, "torso": {"kind": "compact", "width": 4}}
-    agent = Agent(PONG, "ndqfn", env_settings={"protocol": "sticky", "frame_stack": 2}, **small)
+    agent = Agent(PONG, "ndqfn", env_settings={"protocol": "sticky", "frame_stack": 2}, **TINY)
     agent.save(tmp_path)
     again = Agent.load(tmp_path)
     assert again.config.env.protocol == "sticky"

@@ -9,6 +9,7 @@ import pytest
 from counting import factory
 
 from monotau.envs import ObservationSpec, list_envs
+from monotau.envs.atari import default_protocol
 from monotau.envs.catalog import MINATAR, MINATAR_VERSIONS
 from monotau.errors import ConfigError
 
@@ -96,7 +97,7 @@ def test_gymnasiums_warnings_do_not_leak(env_id):
 
 @pytest.mark.parametrize("env_id", [env_id for env_id, _ in list_envs()])
 def test_every_listed_id_can_be_made_and_stepped(env_id):
-    made = factory(env_id)
+    made = factory(env_id, protocol=default_protocol(env_id))
     vector = made.make_vector(2)
     observations, _ = vector.reset(seed=0)
     generator = np.random.default_rng(0)
