@@ -47,7 +47,7 @@ def show_scores(given: ScoresCommand, console: Console) -> None:
     console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 
 
-def _read(paths: Sequence[Path], games: GameSet) -> list[Run]:
+def _read(paths: Sequence[Path], games: str) -> list[Run]:
     runs, skipped = [], []
     for directory in find_runs(paths):
         run = read_run(directory)
@@ -58,7 +58,7 @@ def _read(paths: Sequence[Path], games: GameSet) -> list[Run]:
         else:
             skipped.append(f"{directory} is left out: {run}.")
     if skipped and not runs:
-        more = f" ({len(skipped) - 1} more are left out too.)" if skipped[1:] else ""
+        more = f" Others left out: {len(skipped) - 1}." if skipped[1:] else ""
         raise ConfigError(f"no run has a score to show. {skipped[0]}{more}")
     for line in skipped:
         Console(stderr=True).print(escape(line), highlight=False, soft_wrap=True)

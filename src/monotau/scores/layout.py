@@ -10,8 +10,6 @@ from typing import Any
 from monotau.scores.summary import AGGREGATES, TAUS, Comparison, Estimate, Row, compare, profile_of
 from monotau.scores.tables import (
     PROTOCOLS,
-    Constants,
-    GameSet,
     games_of,
     normalised,
     published,
@@ -29,8 +27,8 @@ class Selection:
     """What is shown, and on which scale."""
 
     rows: Sequence[Row]
-    constants: Constants
-    games: GameSet
+    constants: str
+    games: str
     per_game: bool
 
 

@@ -90,7 +90,7 @@ def interquartile_mean(sample: Sample) -> Float[np.ndarray, "*R"]:
 
 def optimality_gap(sample: Sample, score: float = 1.0) -> Float[np.ndarray, "*R"]:
     """How far scores fall short of this on average; what is beyond it does not make up for the rest."""
-    return score - mean(Sample(np.minimum(sample.values, score), sample.runs))
+    return np.asarray(score - mean(Sample(np.minimum(sample.values, score), sample.runs)))
 
 
 def performance_profile(sample: Sample, taus: Float[np.ndarray, " T"]) -> Float[np.ndarray, "*R T"]:

@@ -21,7 +21,7 @@ from monotau.scores.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from monotau.scores.tables import Constants, GameSet, Protocol, Published, games_of, normalised
+from monotau.scores.tables import Protocol, Published, games_of, normalised
 
 AGGREGATES: Mapping[str, Callable[[Sample], Float[np.ndarray, "*R"]]] = MappingProxyType(
     {
@@ -78,13 +78,13 @@ class Comparison:
     probability: Estimate
 
 
-def published_row(source: Published, constants: Constants, games: GameSet) -> Row | None:
+def published_row(source: Published, constants: str, games: str) -> Row | None:
     """Return the row of a published result; with one score for each game it has no intervals."""
     scores = {game: (score,) for game, score in source.scores.items()}
     return _row(source.algorithm, source.protocol, "published", source.origin, scores, constants, games)
 
 
-def run_rows(runs: Iterable[Run], constants: Constants, games: GameSet) -> list[Row]:
+def run_rows(runs: Iterable[Run], constants: str, games: str) -> list[Row]:
     """Return two rows for each preset and protocol among the runs: by last and by best evaluation."""
     measures: tuple[Measure, ...] = ("last", "best")
     rows = []
@@ -108,8 +108,8 @@ def _row(
     measure: Measure | Literal["published"],
     origin: str,
     scores: Mapping[str, tuple[float, ...]],
-    constants: Constants,
-    games: GameSet,
+    constants: str,
+    games: str,
     unfinished: int = 0,
 ) -> Row | None:
     wanted = games_of(games)

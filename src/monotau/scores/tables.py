@@ -82,7 +82,7 @@ def _rows(name: str) -> list[dict[str, str]]:
 
 
 @cache
-def references(constants: Constants = "dqn_zoo") -> Mapping[str, Reference]:
+def references(constants: str = "dqn_zoo") -> Mapping[str, Reference]:
     """Return the random and human score of each of the 57 games."""
     if constants not in get_args(Constants):
         raise unknown_name("the constants", constants, get_args(Constants))
@@ -96,7 +96,7 @@ def references(constants: Constants = "dqn_zoo") -> Mapping[str, Reference]:
 
 
 @cache
-def games_of(name: GameSet = "atari57") -> tuple[str, ...]:
+def games_of(name: str = "atari57") -> tuple[str, ...]:
     """Return the games of a set; Atari-55 is Atari-57 without Defender and Surround."""
     if name not in get_args(GameSet):
         raise unknown_name("the set of games", name, get_args(GameSet))
@@ -111,7 +111,7 @@ def game_of(env_id: str) -> str | None:
     return game if game in references() else None
 
 
-def normalised(game: str, score: float, constants: Constants = "dqn_zoo") -> float:
+def normalised(game: str, score: float, constants: str = "dqn_zoo") -> float:
     """Return a raw score on the scale on which random play is 0 and the human is 1."""
     table = references(constants)
     if game not in table:
