@@ -43,6 +43,7 @@ ORDER = [
     "agent",
     "checkpoint",
     "diagnosis",
+    "scores",
     "report",
     "run",
     "cli",

@@ -1,0 +1,46 @@
+"""Human-normalised Atari scores: constants, published results, the user's runs, and statistics of them."""
+
+from monotau.scores.runs import Run, find_runs, read_run
+from monotau.scores.statistics import (
+    Sample,
+    games_above,
+    interquartile_mean,
+    interval,
+    mean,
+    median,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+)
+from monotau.scores.summary import Comparison, Estimate, Row, compare, profile_of, published_row, run_rows
+from monotau.scores.tables import Published, Quoted, game_of, games_of, normalised, published, quoted, references
+
+__all__ = [
+    "Comparison",
+    "Estimate",
+    "Published",
+    "Quoted",
+    "Row",
+    "Run",
+    "Sample",
+    "compare",
+    "find_runs",
+    "game_of",
+    "games_above",
+    "games_of",
+    "interquartile_mean",
+    "interval",
+    "mean",
+    "median",
+    "normalised",
+    "optimality_gap",
+    "performance_profile",
+    "probability_of_improvement",
+    "profile_of",
+    "published",
+    "published_row",
+    "quoted",
+    "read_run",
+    "references",
+    "run_rows",
+]
