@@ -22,6 +22,7 @@ from monotau.agent import Agent
 from monotau.configs import Config
 from monotau.distributions import RISKS, Risk
 from monotau.envs import list_envs
+from monotau.envs.games import GAME_SETS
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.explorers import EXPLORERS
 from monotau.manifest import newest_agent
@@ -47,7 +48,7 @@ monotau: distributional reinforcement learning with quantile functions that cann
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train, and draw what was learned
   monotau evaluate DIR [--episodes N] [--risk NAME]                      play with what was learned
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
-  monotau list {presets,profiles,heads,explorers,torsos,replays,envs}    see what there is
+  monotau list {presets,envs,games,...}                                  see what there is
 
 `monotau train` alone trains the paper's method on CartPole. Each command explains itself with --help.
 """
@@ -103,7 +104,7 @@ class _Evaluate:
     """How far --risk wang or power bends: below 0 avoids risk, above 0 seeks it; by default -0.75 and -2."""
 
 
-Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "replays", "envs"]
+Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "replays", "envs", "games"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +268,7 @@ def _list(words: list[str], console: Console) -> None:
         "presets": [(name, row.about) for name, row in PRESETS.items()],
         "profiles": [(name, row.about) for name, row in PROFILES.items()],
         "envs": list_envs(),
+        "games": [(name, f"{about}: {', '.join(games)}") for name, (about, games) in GAME_SETS.items()],
     }
     for name, table in PARTS.items():
         tables[f"{name}s"] = [(entry, (part.__doc__ or "").splitlines()[0]) for entry, part in table.items()]

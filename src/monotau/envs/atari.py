@@ -34,8 +34,10 @@ class Protocol:
 
 
 PROTOCOLS: Mapping[str, Protocol] = {
-    "noop": Protocol(about="up to 30 no-ops at the start, lives count", sticky=0.0, most_noops=30, life_loss=True),
-    "sticky": Protocol(about="actions stick with probability 0.25", sticky=0.25, most_noops=0, life_loss=False),
+    "noop": Protocol(about="up to 30 no-ops at reset, no sticky actions", sticky=0.0, most_noops=30, life_loss=True),
+    "sticky": Protocol(
+        about="actions repeat with probability 0.25, no no-ops", sticky=0.25, most_noops=0, life_loss=False
+    ),
 }
 
 ProtocolName = Literal["none", "noop", "sticky"]

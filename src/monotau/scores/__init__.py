@@ -13,7 +13,7 @@ from monotau.scores.statistics import (
     probability_of_improvement,
 )
 from monotau.scores.summary import Comparison, Estimate, Row, compare, profile_of, published_row, run_rows
-from monotau.scores.tables import Published, Quoted, game_of, games_of, normalised, published, quoted, references
+from monotau.scores.tables import Published, Quoted, games_of, normalised, published, quoted, references
 
 __all__ = [
     "Comparison",
@@ -25,7 +25,6 @@ __all__ = [
     "Sample",
     "compare",
     "find_runs",
-    "game_of",
     "games_above",
     "games_of",
     "interquartile_mean",

@@ -9,11 +9,12 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from monotau.envs.games import GAME_SETS
 from monotau.errors import ConfigError
 from monotau.scores.layout import Selection, to_csv, to_json, to_table
 from monotau.scores.runs import Run, find_runs, read_run
 from monotau.scores.summary import published_row, run_rows
-from monotau.scores.tables import Constants, GameSet, games_of, published
+from monotau.scores.tables import Constants, games_of, published
 
 FORMATS: Mapping[str, Callable[[Selection], str]] = {"table": to_table, "csv": to_csv, "json": to_json}
 
@@ -29,8 +30,8 @@ class ScoresCommand:
     """Run directories, or directories that hold some."""
     constants: Constants = "dqn_zoo"
     """Random and human scores to normalise by; table1 is what the papers in the NDQFN paper's Table 1 used."""
-    games: GameSet = "atari57"
-    """Games to aggregate over; atari55 lacks Defender and Surround."""
+    games: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(GAME_SETS)}}}")] = "atari57"
+    """Games to aggregate over; `monotau list games` shows the sets."""
     format: Literal["table", "csv", "json"] = "table"
     """A table to read, or the same for programs; only JSON has performance profiles."""
     per_game: bool = False
@@ -39,6 +40,7 @@ class ScoresCommand:
 
 def show_scores(given: ScoresCommand, console: Console) -> None:
     """Print what is asked for; runs that have no score to be compared are named on standard error."""
+    games_of(given.games)  # refuses what is no set
     runs = _read(given.runs, given.games)
     sources = (published_row(source, given.constants, given.games) for source in published())
     rows = [row for row in sources if row] + run_rows(runs, given.constants, given.games)

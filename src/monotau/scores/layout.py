@@ -7,15 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from monotau.envs.atari import PROTOCOLS
 from monotau.scores.summary import AGGREGATES, TAUS, Comparison, Estimate, Row, compare, profile_of
-from monotau.scores.tables import (
-    PROTOCOLS,
-    games_of,
-    normalised,
-    published,
-    quoted,
-    references,
-)
+from monotau.scores.tables import games_of, normalised, published, quoted, references
 
 HEADINGS = {"median": "median", "iqm": "IQM", "optimality_gap": "gap", "above_human": "> human", "mean": "mean"}
 
@@ -57,10 +51,10 @@ def to_table(selection: Selection) -> str:
         "In brackets: 95 % intervals by bootstrap over the seeds of each game; - where a game has one run only.\n"
         "Published results are one score for each game, so there is no interval."
     ]
-    for protocol, about in PROTOCOLS.items():
+    for protocol, rules in PROTOCOLS.items():
         rows = [row for row in selection.rows if row.protocol == protocol]
         if rows:
-            blocks.append("\n".join([f"Protocol {protocol}: {about}", *_aggregates(rows), *_notes(rows)]))
+            blocks.append("\n".join([f"Protocol {protocol}: {rules.about}", *_aggregates(rows), *_notes(rows)]))
         if comparisons := compare(rows):
             title = f"Protocol {protocol}: probability of improvement in percent, on the games that both have"
             blocks.append("\n".join([title, *_comparisons(comparisons)]))

@@ -5,11 +5,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from monotau.envs.games import game_of
 from monotau.errors import ConfigError
 from monotau.log import METRICS, read_lines
-from monotau.scores.tables import PROTOCOLS, Protocol, game_of
+from monotau.scores.tables import Protocol
 from monotau.settings import brief
 from monotau.storage import read_json
 
@@ -67,9 +68,9 @@ def read_run(directory: Path) -> Run | str:
     if game is None:
         return f"{env_id} is none of the 57 Atari games"
     named = env.get("protocol", "none")
-    protocol = next((known for known in PROTOCOLS if known == named), None)
+    protocol = next((known for known in get_args(Protocol) if known == named), None)
     if protocol is None:
-        return f"its env.protocol is {brief(named)}, and only {' and '.join(PROTOCOLS)} can be compared"
+        return f"its env.protocol is {brief(named)}, and only {' and '.join(get_args(Protocol))} can be compared"
     lines = read_lines(directory / METRICS) if (directory / METRICS).exists() else []
     evaluations = [line for line in lines if line.get("kind") == "eval" and line.get("policy") == "greedy"]
     if not evaluations:

@@ -4,7 +4,6 @@ A game's key is the name of its ROM ("ms_pacman").
 """
 
 import csv
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,23 +11,14 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+from monotau.envs.games import GAME_SETS
 from monotau.errors import unknown_name
 
 Constants = Literal["dqn_zoo", "table1"]
-GameSet = Literal["atari57", "atari55"]
 Protocol = Literal["noop", "sticky"]
-
-PROTOCOLS: Mapping[Protocol, str] = MappingProxyType(
-    {
-        "noop": "up to 30 no-ops at reset, no sticky actions",
-        "sticky": "actions repeat with probability 0.25, no no-ops",
-    }
-)
 
 TABLE1_RANDOM = MappingProxyType({"video_pinball": 0.0})
 """Where the constants of the papers in Table 1 differ from DQN Zoo's."""
-
-NOT_IN_ATARI55 = ("defender", "surround")
 
 
 class Reference(NamedTuple):
@@ -95,20 +85,11 @@ def references(constants: str = "dqn_zoo") -> Mapping[str, Reference]:
     )
 
 
-@cache
 def games_of(name: str = "atari57") -> tuple[str, ...]:
-    """Return the games of a set; Atari-55 is Atari-57 without Defender and Surround."""
-    if name not in get_args(GameSet):
-        raise unknown_name("the set of games", name, get_args(GameSet))
-    left_out = NOT_IN_ATARI55 if name == "atari55" else ()
-    return tuple(game for game in references() if game not in left_out)
-
-
-def game_of(env_id: str) -> str | None:
-    """Return the game of a Gymnasium id such as ALE/MsPacman-v5; None if it is of another kind or not of the 57."""
-    found = re.fullmatch(r"ALE/([A-Z][A-Za-z]*)-v\d+", env_id)
-    game = re.sub(r"(?<=.)(?=[A-Z])", "_", found[1]).lower() if found else None
-    return game if game in references() else None
+    """Return the games of a set."""
+    if name not in GAME_SETS:
+        raise unknown_name("the set of games", name, GAME_SETS)
+    return GAME_SETS[name][1]
 
 
 def normalised(game: str, score: float, constants: str = "dqn_zoo") -> float:
@@ -122,7 +103,7 @@ def normalised(game: str, score: float, constants: str = "dqn_zoo") -> float:
 @cache
 def published() -> tuple[Published, ...]:
     """Return the results of others, by protocol."""
-    tables: dict[Protocol, list[dict[str, str]]] = {protocol: _rows(protocol) for protocol in PROTOCOLS}
+    tables: dict[Protocol, list[dict[str, str]]] = {protocol: _rows(protocol) for protocol in get_args(Protocol)}
     return tuple(
         Published(
             algorithm=algorithm,
