@@ -86,7 +86,8 @@ class Trainer:
         loss.backward()
         gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
         steepest = nn.utils.get_total_norm(gradients, math.inf)
-        if not math.isfinite((loss.detach() + steepest).item()):  # one number for all, so one wait for a GPU
+        # One number for all, so one wait for a GPU. It cannot be read later: a bad step must not be taken.
+        if not math.isfinite((loss.detach() + steepest).item()):
             raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")
         for optimiser in self._optimisers:
             optimiser.step()
