@@ -17,7 +17,7 @@ from monotau.run import train_into
 from monotau.train import pick_device
 from tests.elsewhere import ELSEWHERE, Elsewhere, MixedDevices, other_device
 from tests.small_runs import SMALL, silent
-from tests.worlds import random_batch
+from tests.worlds import random_batch, small_factory
 
 BRIEF = SMALL | {
     "head": {"hidden": 8},
@@ -192,3 +192,13 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="torch sees no CUDA device here; allowed: auto, cpu"):
         pick_device("cuda")
+
+
+def test_making_a_network_leaves_the_generators_of_gpus_alone(monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    small_factory().make("online")
+    assert seeded == []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+    assert seeded == [3]  # what it must not do
