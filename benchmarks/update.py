@@ -16,6 +16,7 @@ import torch
 from monotau.envs.spec import ObservationSpec
 from monotau.explorers import Dpe, EpsilonGreedy, ExplorerConfig
 from monotau.learner import Learner
+from monotau.networks.compiling import Compiler
 from monotau.networks.factory import NetworkFactory, OptimiserConfig
 from monotau.networks.heads import HeadConfig
 from monotau.networks.heads.iqn import Iqn
@@ -43,10 +44,21 @@ def filled_ring(steps: int) -> Ring:
     return ring
 
 
-def updater(head: HeadConfig, explorer: ExplorerConfig, precision: Precision, ring: Ring) -> Callable[[], None]:
+def updater(
+    head: HeadConfig, explorer: ExplorerConfig, precision: Precision, ring: Ring, *, compiled: bool = False
+) -> Callable[[], None]:
     """Return a function that makes one update of the method on a fixed batch."""
     factory = NetworkFactory(
-        FRAME, 4, ACTIONS, Nature(), head, Layers(precision), OptimiserConfig(), seed=0, device=torch.device("cpu")
+        FRAME,
+        4,
+        ACTIONS,
+        Nature(),
+        head,
+        Layers(precision),
+        OptimiserConfig(),
+        seed=0,
+        device=torch.device("cpu"),
+        compiler=Compiler(wanted=compiled),
     )
     learner = Learner(factory, double_q=True)
     explorer_ = explorer.build(factory, learner.online, learner.target)
@@ -66,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds, each of which runs every method once")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compiled", action="store_true", help="add compiled updates; compiling takes minutes")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     ring = filled_ring(5000)
@@ -79,6 +92,9 @@ def main() -> None:
         "ndqfn+dpe bf16": updater(Ndqfn(), Dpe(), "bf16", ring),
         "replay sample": lambda: ring.sample(BATCH, rng),
     }
+    if arguments.compiled:
+        jobs["ndqfn compiled"] = updater(Ndqfn(), EpsilonGreedy(), "fp32", ring, compiled=True)
+        jobs["ndqfn+dpe compiled"] = updater(Ndqfn(), Dpe(), "fp32", ring, compiled=True)
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for number in range(arguments.rounds + 2):  # the first two rounds warm up
         for name, job in jobs.items():
@@ -88,7 +104,7 @@ def main() -> None:
                 times[name].append(time.perf_counter() - start)
     middle = {name: statistics.median(values) for name, values in times.items()}
     for name, seconds in middle.items():
-        print(f"{name:16s} {1e3 * seconds:8.2f} ms  {1 / seconds:8.2f} per second")
+        print(f"{name:18s} {1e3 * seconds:8.2f} ms  {1 / seconds:8.2f} per second")
     print(
         json.dumps(
             {
@@ -100,6 +116,11 @@ def main() -> None:
                 "ndqfn+dpe / iqn 64/64/32": round(middle["ndqfn+dpe"] / middle["iqn 64/64/32"], 3),
                 "bf16 speed-up of ndqfn+dpe": round(middle["ndqfn+dpe"] / middle["ndqfn+dpe bf16"], 3),
                 "replay sample / ndqfn": round(middle["replay sample"] / middle["ndqfn"], 5),
+                "speed-up by compiling": {
+                    name.removesuffix(" compiled"): round(middle[name.removesuffix(" compiled")] / seconds, 3)
+                    for name, seconds in middle.items()
+                    if name.endswith(" compiled")
+                },
                 "cpu has bf16 products": "amx_bf16" in cpu_flags() or "avx512_bf16" in cpu_flags(),
             }
         )

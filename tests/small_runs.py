@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from rich.console import Console
 
+from monotau.agent import Agent
 from monotau.presets import Resolved, resolve
 
 SMALL: dict[str, Any] = {
@@ -32,6 +33,14 @@ SMALL_FLAGS = [
 
 def small_run(preset: str = "ndqfn-dpe", env: str = "CartPole-v1", **settings: Any) -> Resolved:
     return resolve(preset, SMALL, {"env": {"id": env}}, settings)
+
+
+BRIEF = SMALL | {"head": {"hidden": 8}, "replay": {"warmup_steps": 20, "capacity_steps": 100}}
+
+
+def briefly_learned(preset: str, **settings: Any) -> Agent:
+    """Return an agent after forty steps, half of them without learning."""
+    return Agent("CartPole-v1", preset, **(BRIEF | settings)).learn(40)
 
 
 def silent() -> Console:

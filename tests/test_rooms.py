@@ -22,6 +22,7 @@ ORDER = [
     "settings",
     "storage",
     "tensors",
+    "devices",
     "events",
     "log",
     "manifest",

@@ -168,10 +168,10 @@ class Agent:
         """Quantiles of the return at the fractions `taus` for each action: `[A, M]`, or `[B, A, M]` for a batch."""
         stacks, single, _ = self._stacks(observation)
         batch = torch.from_numpy(stacks).to(self.brain.device)
-        fractions = torch.as_tensor(taus, dtype=torch.float32, device=self.brain.device)
+        fractions = torch.as_tensor(taus, dtype=torch.float32)
         if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
-        values = self.brain.learner.online.quantiles(batch, fractions)
+        values = self.brain.learner.online.quantiles(batch, fractions.to(self.brain.device))
         return values[0] if single else values
 
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:

@@ -85,6 +85,8 @@ class Config:
     which auto looks for."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
+    compile: bool = False
+    """Compile what learning computes with torch.compile; where that fails, the run goes on without it and says so."""
     threads: int = 1
     """CPU threads of torch; 0 takes every core. Small networks are fastest with one."""
     torso: TorsoConfig

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.networks import Constants, Estimate, Role
+from monotau.networks.compiling import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.replay import Batch
 
@@ -44,13 +45,14 @@ class Learner:
         self.target.requires_grad_(False)
         self.trainer = factory.trainer(self.online)
         self.double_q = double_q
+        self._losses = Compiled(self.losses, factory.compiler)
 
     def update(self, batch: Batch, generator: torch.Generator, *, with_current: bool) -> Update:
         """One step on a batch; `with_current` adds the target's view of the replayed pairs, by the same pass."""
         for network in (self.online, self.target):
             network.renew(generator)
         draws = self.draw(len(batch.actions), generator, with_current=with_current)
-        losses, side, current = self.losses(batch, draws, self.target.kept(), with_current=with_current)
+        losses, side, current = self._losses(batch, draws, self.target.kept(), with_current=with_current)
         loss = (losses * batch.weights).mean()
         self.trainer.descend(loss if side is None else loss + side)
         for network in (self.online, self.target):

@@ -9,6 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Int, Shaped
 
+from monotau.devices import sent
 from monotau.distributions import MEAN, Risk
 from monotau.envs import EnvFactory
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
@@ -50,7 +51,7 @@ class Policy:
         self, observations: Shaped[np.ndarray, "E S *frame"], generator: torch.Generator | None
     ) -> Int[np.ndarray, " E"]:
         """Return the action with the highest score in each observation."""
-        batch = torch.from_numpy(observations).to(self.device)
+        (batch,) = sent((torch.from_numpy(observations),), self.device)
         if self.explorer is None:
             prediction = self.network.look(batch, self.network.fractions(Role.ACT, len(batch), generator))
             return self.risk.of(prediction).argmax(dim=1).cpu().numpy()

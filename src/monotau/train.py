@@ -14,6 +14,7 @@ from monotau.errors import ConfigError, Divergence
 from monotau.evaluate import Evaluation, evaluate, fine_crossing
 from monotau.learner import Learner
 from monotau.log import Log
+from monotau.networks.compiling import Compiler
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.networks.layers import Layers
 from monotau.presets import Resolved
@@ -56,6 +57,7 @@ class Brain:
             config.optimiser,
             config.seed,
             device or pick_device(config.device),
+            Compiler(wanted=config.compile),
         )
         self.device = factory.device
         self.learner = Learner(factory, double_q=config.double_q)

@@ -1,4 +1,6 @@
-"""Slow: the losses of an update compile into one graph, without a break, and are the same."""
+"""What an update computes compiles into one graph, without a break, and is the same; slow with the true compiler."""
+
+import warnings
 
 import pytest
 import torch
@@ -6,6 +8,7 @@ import torch
 from monotau.learner import Learner
 from monotau.networks import HEADS
 from monotau.networks.layers import Layers
+from tests.small_runs import briefly_learned
 from tests.worlds import SMALL_HEADS, random_batch, small_factory
 
 
@@ -37,3 +40,50 @@ def test_the_update_is_one_graph_with_the_same_result(name, double_q):
         results.append([losses.detach(), current, *gradients])
     for eager, compiled in zip(*results, strict=True):
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
+
+
+def compiled_by(backend, monkeypatch) -> None:
+    compile_ = torch.compile
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", lambda function: compile_(function, backend=backend, fullgraph=True))
+
+
+@pytest.mark.parametrize("preset", ["fqf-dpe", "rainbow"])
+def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, monkeypatch):
+    """With a backend that runs the graphs as they are, so that only capturing them is tested."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled_by(backend, monkeypatch)
+    assert_alike_without_a_fallback(preset)
+    assert len(graphs) == (2 if preset.endswith("dpe") else 1)
+
+
+@pytest.mark.slow
+def test_a_compiled_run_learns_the_same():
+    torch.compiler.reset()
+    assert_alike_without_a_fallback("ndqfn-dpe")
+
+
+def assert_alike_without_a_fallback(preset: str) -> None:
+    eager = briefly_learned(preset).brain.state()
+    with warnings.catch_warnings(record=True) as caught:  # of the compiler about itself; none of ours among them
+        warnings.simplefilter("always")
+        agent = briefly_learned(preset, compile=True)
+    assert not [warning for warning in caught if "without it" in str(warning.message)]
+    for name, tensor in agent.brain.state().items():
+        torch.testing.assert_close(tensor, eager[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_a_backend_that_fails_within_the_true_compiler_is_left(monkeypatch):
+    def backend(graph, inputs):
+        raise RuntimeError("no backend")
+
+    eager = briefly_learned("dqn").brain.state()
+    compiled_by(backend, monkeypatch)
+    with pytest.warns(RuntimeWarning, match="the run goes on without it: BackendCompilerFailed: .*no backend"):
+        agent = briefly_learned("dqn", compile=True)
+    assert all(torch.equal(tensor, eager[name]) for name, tensor in agent.brain.state().items())

@@ -30,8 +30,8 @@ class PiecewiseLinear(Distribution):
 
         Departure: read literally, the paper's sum gives the lowest quantile for tau >= p_N; here the ends hold.
         """
-        ends = self.knots.new_tensor([0.0, 1.0]).expand(*self.knots.shape[:-1], 2)
-        edges = torch.cat([ends[..., :1], self.knots, ends[..., 1:]], dim=-1)
+        end = self.knots[..., :1]
+        edges = torch.cat([torch.zeros_like(end), self.knots, torch.ones_like(end)], dim=-1)
         left = torch.cat([self.values[..., :1], self.values], dim=-1)
         right = torch.cat([self.values, self.values[..., -1:]], dim=-1)
         return Segments(edges, left, right)

@@ -24,7 +24,7 @@ class Point(Distribution):
     def segments(self) -> Segments:
         """One level piece."""
         values = self.curve()
-        return Segments(values.new_tensor([0.0, 1.0]), values, values)
+        return Segments(torch.arange(2, dtype=values.dtype, device=values.device), values, values)
 
     def mean(self) -> Float[Tensor, "*batch"]:
         """Return the value."""

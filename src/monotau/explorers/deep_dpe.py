@@ -89,6 +89,7 @@ class DeepDpeExplorer(Explorer):
             network.torso.body = nn.Sequential(self.input_scale, network.torso.body).to(factory.device)
         self.trainer, self.future_trainer = plain.trainer(self.predictor), plain.trainer(self.future)
         self.unit = torch.zeros((), device=factory.device)  # distance before anything was learned; 0: not yet measured
+        self.measured = False  # the same as unit > 0, known without waiting for a GPU
         self.seen: list[Tensor] = []
         self.losses: list[Tensor] = []
 
@@ -124,13 +125,13 @@ class DeepDpeExplorer(Explorer):
 
     def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
         """One step of the predictor towards the random target, and one of U towards what comes next."""
-        if self.unit == 0:
+        if not self.measured:
             self._measure(batch, generator)
         self.trainer.descend(loss := self._predictor_loss(batch, generator))
         with torch.no_grad():
             ahead = self.novelty(batch.next_observations, generator)
             ahead = (ahead + worth(self.future_target, batch.next_observations)).max(dim=1).values
-        empty = torch.empty(len(batch.actions), 0)
+        empty = torch.empty(len(batch.actions), 0, device=batch.actions.device)
         guess = self.future(batch.observations, empty, (), batch.actions).mean()
         self.future_trainer.descend((guess - batch.discounts * ahead).square().mean())
         with torch.no_grad():
@@ -161,7 +162,8 @@ class DeepDpeExplorer(Explorer):
         fractions = self.predictor.fractions(Role.ACT, len(batch.actions), generator)
         looks = (network.look(batch.observations, fractions) for network in (self.target, self.predictor))
         one, other = looks
-        self.unit = one.w1(other).mean().clamp_min(torch.finfo(torch.float32).tiny)
+        self.unit.copy_(one.w1(other).mean().clamp_min(torch.finfo(torch.float32).tiny))
+        self.measured = True
 
     def metrics(self) -> dict[str, float]:
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
@@ -184,12 +186,13 @@ class DeepDpeExplorer(Explorer):
         for name, network in self.networks.items():
             network.load_state_dict(unprefixed(name, tensors))
             network.changed()
-        self.unit = tensors["unit"].clone()
+        self.unit.copy_(tensors["unit"])
+        self.measured = bool(tensors["unit"] > 0)
 
 
 def worth(network: Network, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B A"]:
     """Values of a network without spread."""
-    return network.look(observations, torch.empty(len(observations), 0)).mean()
+    return network.look(observations, torch.empty(len(observations), 0, device=observations.device)).mean()
 
 
 def silence(network: Network) -> None:

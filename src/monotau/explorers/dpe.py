@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError
 from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, Network, Role
+from monotau.networks.compiling import Compiled
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.replay import Batch
 
@@ -58,7 +59,8 @@ class DpeExplorer(Explorer):
         # Count, mean and sum of squared deviations (Welford) of all bonuses seen while acting.
         self.moments = torch.zeros(3, dtype=torch.float64)
         self.seen: list[Tensor] = []
-        self.losses: list[Tensor] = []
+        self.lost: list[Tensor] = []
+        self._losses = Compiled(self.losses, factory.compiler)
 
     def bonus(
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
@@ -114,15 +116,24 @@ class DpeExplorer(Explorer):
         else:
             target = target.rows(0, rows)
         fractions = self.predictor.fractions(Role.LEARN, rows, generator)
-        constants = self.predictor.head.constants()
-        losses, side = self.predictor.losses(observations, actions, fractions, constants, target)
+        losses, side = self._losses(observations, actions, fractions, target)
         loss = losses.mean()
         self.trainer.descend(loss if side is None else loss + side)
-        self.losses.append(loss.detach())
+        self.lost.append(loss.detach())
+
+    def losses(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        actions: Int[Tensor, " B"],
+        fractions: Float[Tensor, "B n"],
+        target: Estimate,
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None]:
+        """Losses of the predictor, and what its head learns beside them; no side effects."""
+        return self.predictor.losses(observations, actions, fractions, self.predictor.head.constants(), target)
 
     def metrics(self) -> dict[str, float]:
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
-        return drained(bonus_mean=self.seen, predictor_loss=self.losses)
+        return drained(bonus_mean=self.seen, predictor_loss=self.lost)
 
     def trainers(self) -> dict[str, Trainer]:
         """Return what trains here."""

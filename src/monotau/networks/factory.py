@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import Divergence, check_positive
+from monotau.networks.compiling import Compiler
 from monotau.networks.heads import HeadConfig
 from monotau.networks.layers import Layers
 from monotau.networks.network import Network
@@ -45,11 +46,13 @@ class NetworkFactory:
     optimiser: OptimiserConfig
     seed: int
     device: torch.device
+    compiler: Compiler = field(default_factory=lambda: Compiler(wanted=False))
 
     def make(self, name: str) -> Network:
         """Make a network whose weights are drawn from the stream of its name; other randomness is left untouched."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(stream_seed(self.seed, f"weights of {name}"))
+            # Not torch.manual_seed, which would seed the generators of GPUs too, and for good.
+            torch.default_generator.manual_seed(stream_seed(self.seed, f"weights of {name}"))
             torso = self.torso.build(self.spec, self.stack, self.layers.precision)
             network = Network(torso, self.head.build(torso.features, self.actions, self.layers))
         return network.to(self.device)
@@ -82,7 +85,8 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
         loss.backward()
         gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
-        # Sums, which are not finite if anything in them is not: cheaper than a norm, and one wait for a GPU.
+        # Sums, which are not finite if anything in them is not: cheaper than a norm, and one wait for a GPU. They cannot
+        # be read later: a bad step must not be taken.
         if not math.isfinite((loss.detach() + torch.stack([gradient.sum() for gradient in gradients]).sum()).item()):
             steepest = nn.utils.get_total_norm(gradients, math.inf)
             raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from monotau.devices import sent
 from monotau.distributions import Distribution
 from monotau.networks.heads.base import Constants, Estimate, Head, Role
 from monotau.networks.layers import Linear
@@ -21,7 +22,7 @@ class Network(nn.Module):
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
         """Draw what a pass and its loss need of chance, where the network is."""
-        return self.head.fractions(role, batch, generator).to(next(self.parameters()).device)
+        return sent((self.head.fractions(role, batch, generator),), next(self.parameters()).device)[0]
 
     def forward(
         self,

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, Integer, Shaped
 from torch import Tensor
 
+from monotau.devices import sent
+
 
 @final
 @dataclass(frozen=True)
@@ -62,13 +64,16 @@ class Batch:
     """Which slots of the ring these are. Only a replay reads it, so it stays in host memory."""
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch with its tensors on `device`."""
+        """Return a batch in host memory with its tensors on `device`: three transfers, one for each kind of them."""
+        observations, next_observations = sent((self.observations, self.next_observations), device)
+        rewards, discounts, weights = sent((self.rewards, self.discounts, self.weights), device)
+        (actions,) = sent((self.actions,), device)
         return replace(
             self,
-            observations=self.observations.to(device),
-            actions=self.actions.to(device),
-            rewards=self.rewards.to(device),
-            discounts=self.discounts.to(device),
-            next_observations=self.next_observations.to(device),
-            weights=self.weights.to(device),
+            observations=observations,
+            actions=actions,
+            rewards=rewards,
+            discounts=discounts,
+            next_observations=next_observations,
+            weights=weights,
         )
