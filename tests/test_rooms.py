@@ -39,6 +39,7 @@ ORDER = [
     "presets",
     "evaluate",
     "train",
+    "memory",
     "saving",
     "agent",
     "checkpoint",

@@ -67,6 +67,19 @@ class Replay(ABC):
         return
 
 
+class ReplayMemory(NamedTuple):
+    """Bytes of a full replay."""
+
+    frames: int
+    beside: int
+    """Actions, rewards and flags, and what chooses among them."""
+
+    @property
+    def total(self) -> int:
+        """Return the sum."""
+        return self.frames + self.beside
+
+
 class Span(NamedTuple):
     """The rows of each lane that are stored, by their numbers: from the first to before the end."""
 
@@ -113,6 +126,10 @@ class ReplayConfig(ABC):
                 f"replay.reward_clip is {self.reward_clip}, but must be a finite number, 0 or more; "
                 "rewards are clipped to [-reward_clip, reward_clip], and 0 stores them as they are."
             )
+
+    @abstractmethod
+    def memory(self, layout: Layout) -> "ReplayMemory":
+        """Return the size of the replay that `build` makes, once it is full."""
 
     @abstractmethod
     def build(self, layout: Layout, horizon_steps: int) -> Replay:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay.base import Layout, Replay, ReplayConfig, Span
+from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.ring import Ring
 from monotau.replay.sum_tree import SumTree
 from monotau.replay.transitions import Batch, Steps, Written
@@ -44,6 +44,12 @@ class Prioritized(ReplayConfig):
             raise ConfigError(
                 f"replay.beta_steps is {self.beta_steps}, but must not be negative; 0 takes the steps of the run."
             )
+
+    def memory(self, layout: Layout) -> ReplayMemory:
+        """Return the size of a full ring and of the tree over its slots."""
+        ring = Ring.memory(self, layout)
+        slots = self.capacity_steps // layout.lanes * layout.lanes
+        return ring._replace(beside=ring.beside + SumTree.memory(slots))
 
     def build(self, layout: Layout, horizon_steps: int) -> "PrioritizedReplay":
         """Make the replay."""

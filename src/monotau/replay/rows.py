@@ -1,9 +1,29 @@
 """Rows of a ring by their numbers, which count from a lane's first: where they are, and whether they fit."""
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 from jaxtyping import Int64
+from numpy.typing import DTypeLike
+
+Columns = Mapping[str, tuple[tuple[int, ...], np.dtype]]
+"""Shape and type of what a slot holds, by name."""
+
+
+def columns_of(frame_shape: tuple[int, ...], frame_dtype: DTypeLike) -> Columns:
+    """Return what a slot of a ring holds."""
+    return {
+        "frames": (frame_shape, np.dtype(frame_dtype)),
+        "actions": ((), np.dtype(np.int32)),
+        "rewards": ((), np.dtype(np.float32)),
+        "flags": ((), np.dtype(np.uint8)),
+    }
+
+
+def slot_bytes(columns: Columns) -> dict[str, int]:
+    """Return the bytes of each column in a slot."""
+    return {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in columns.items()}
 
 
 def lane_slices(lane: int, lane_slots: int, first: int, end: int) -> list[slice]:
