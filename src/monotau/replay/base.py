@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
+from monotau.replay.rows import Rows
 from monotau.replay.transitions import Batch, Steps, Written
 
 
@@ -55,7 +56,7 @@ class Replay(ABC):
         """Return views of the stored rows from those of each lane on; what a row holds does not change any more."""
 
     @abstractmethod
-    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+    def put_back(self, rows: Mapping[str, Rows]) -> None:
         """Store rows that `rows` returned, joined; older ones first."""
 
     def state(self) -> dict[str, np.ndarray]:

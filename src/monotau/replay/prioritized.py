@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64, Shaped
 from monotau.errors import ConfigError, Divergence
 from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.ring import Ring
+from monotau.replay.rows import Rows
 from monotau.replay.sum_tree import SumTree
 from monotau.replay.transitions import Batch, Steps, Written
 
@@ -156,7 +157,7 @@ class PrioritizedReplay(Replay):
         """Return views of the stored rows from those of each lane on."""
         return self._ring.rows(since)
 
-    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+    def put_back(self, rows: Mapping[str, Rows]) -> None:
         """Store rows that `rows` returned, joined; older ones first."""
         self._ring.put_back(rows)
 

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
 from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
-from monotau.replay.rows import check_rows, columns_of, lane_slices, slot_bytes
+from monotau.replay.rows import Rows, check_rows, columns_of, copy_rows, lane_slices, slot_bytes
 from monotau.replay.transitions import Batch, Steps, Written
 
 # The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
@@ -241,16 +241,16 @@ class Ring(Replay):
         pieces = {name: [column[span] for span in spans] for name, column in self._columns.items()}
         return {"first": [first], "end": [end.copy()]} | pieces
 
-    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+    def put_back(self, rows: Mapping[str, Rows]) -> None:
         """Store rows that `rows` returned, joined; older ones first."""
-        first, end = rows["first"], rows["end"]
+        first, end = rows["first"][:], rows["end"][:]
         check_rows(rows, self._columns, self._written, self._lane_slots)
         done = 0
         for lane in range(self._lanes):
             for span in lane_slices(lane, self._lane_slots, int(first[lane]), int(end[lane])):
                 count = span.stop - span.start
                 for name, column in self._columns.items():
-                    column[span] = rows[name][done : done + count]
+                    copy_rows(column[span], rows[name], done)
                 done += count
         self._written[:] = end
         self._stored_steps = int(np.count_nonzero(self._flags < FINAL))

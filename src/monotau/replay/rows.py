@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import prod
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -26,6 +27,32 @@ def slot_bytes(columns: Columns) -> dict[str, int]:
     return {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in columns.items()}
 
 
+BLOCK_ROWS = 1_000
+"""Rows copied at a time: rows that come from a file are then never in memory twice, but for these."""
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Rows of one column: an array, or what reads slices of one from a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As an array's."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """As an array's."""
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+def copy_rows(target: np.ndarray, source: Rows, start: int) -> None:
+    """Fill the target with the rows of a source from `start` on."""
+    for low in range(0, len(target), BLOCK_ROWS):
+        block = target[low : low + BLOCK_ROWS]
+        block[...] = source[start + low : start + low + len(block)]
+
+
 def lane_slices(lane: int, lane_slots: int, first: int, end: int) -> list[slice]:
     """Return where the rows from `first` to before `end` of a lane are, at most a lane's length of them."""
     start, low = lane * lane_slots, first % lane_slots
@@ -34,13 +61,13 @@ def lane_slices(lane: int, lane_slots: int, first: int, end: int) -> list[slice]
 
 
 def check_rows(
-    rows: Mapping[str, np.ndarray],
+    rows: Mapping[str, Rows],
     columns: Mapping[str, np.ndarray],
     written: Int64[np.ndarray, "E"],
     lane_slots: int,
 ) -> None:
     """Refuse rows that do not go into these columns after what each lane has written."""
-    first, end = rows["first"], rows["end"]
+    first, end = rows["first"][:], rows["end"][:]
     lanes = first.shape == end.shape == written.shape and first.dtype == end.dtype == np.int64
     count = int((end - first).sum()) if lanes else -1
     fits = lanes and (first >= 0).all() and (first <= end).all() and (end - first <= lane_slots).all()
