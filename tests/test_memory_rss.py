@@ -36,8 +36,8 @@ for step in range(1, marks[-1] + 1):
     frame = np.frombuffer(rng.bytes(84 * 84), np.uint8).reshape(1, 84, 84)
     first, ends = np.array([step % 900 == 1]), np.array([step % 900 == 0])
     replay.add(Steps(frame, first, np.array([step % 18]), rewards, ends, false, frame))
-    if step % 4 == 0 and replay.ready:
-        replay.sample(32, rng) if step % 64 == 0 else None
+    if step % 64 == 0 and replay.ready:
+        replay.sample(32, rng)
     if step in marks:
         found[step] = resident()
 print(json.dumps({
@@ -100,14 +100,12 @@ def resident(field):
 
 layout = Layout(lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99)
 path, slots = Path(sys.argv[1]), 40_000
-columns = {"frames": np.ones((slots, 84, 84), np.uint8), "actions": np.zeros(slots, np.int32)}
-columns |= {"rewards": np.zeros(slots, np.float32), "flags": np.ones(slots, np.uint8)}
-columns |= {"first": np.zeros(1, np.int64), "end": np.full(1, slots)}
 if sys.argv[2] == "write":
+    columns = {"frames": np.ones((slots, 84, 84), np.uint8), "actions": np.zeros(slots, np.int32)}
+    columns |= {"rewards": np.zeros(slots, np.float32), "flags": np.ones(slots, np.uint8)}
+    columns |= {"first": np.zeros(1, np.int64), "end": np.full(1, slots)}
     write_arrays(path, {name: [array] for name, array in columns.items()})
 else:
-    del columns
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     base = resident("VmRSS")
     replay = Uniform(capacity_steps=slots).build(layout, horizon_steps=1)
     with stored_arrays(path) as rows:
