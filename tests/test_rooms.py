@@ -40,6 +40,7 @@ ORDER = [
     "presets",
     "evaluate",
     "train",
+    "memory",
     "saving",
     "agent",
     "checkpoint",

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from monotau import tensors
 from monotau.errors import ConfigError
 from monotau.storage import record_of
-from monotau.tensors import DTYPES, check_alike, map_arrays, read_tensors, write_arrays, write_tensors
+from monotau.tensors import DTYPES, check_alike, map_arrays, read_tensors, stored_arrays, write_arrays, write_tensors
 
 TENSORS = {
     "weights": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
@@ -176,3 +176,30 @@ def test_what_is_neither_true_nor_false_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-1] + b"\2")
     with pytest.raises(ConfigError, match="x is no file of tensors: 'mask' holds what is neither true nor false"):
         map_arrays(path)
+
+
+@given(low=st.integers(0, 9), high=st.integers(0, 9), dtype=st.sampled_from(["int32", "float64", "bool"]))
+def test_rows_are_read_in_parts_as_slices_of_the_whole(tmp_path_factory, low, high, dtype):
+    path = tmp_path_factory.mktemp("tensors") / "x"
+    values = (np.arange(7 * 3 * 2) % 5 < 2 if dtype == "bool" else np.arange(7 * 3 * 2)).reshape(7, 3, 2).astype(dtype)
+    write_arrays(path, {"other": [np.ones(3)], "rows": [values]})
+    with stored_arrays(path) as stored:
+        assert (stored["rows"].shape, stored["rows"].dtype) == (values.shape, values.dtype)
+        assert np.array_equal(stored["rows"][low:high], values[low:high])
+        assert np.array_equal(stored["other"][:], np.ones(3))
+
+
+def test_rows_that_cannot_be_read_are_refused(tmp_path):
+    path = tmp_path / "x"
+    write_arrays(path, {"rows": [np.arange(4000)], "count": [np.array(3)]})
+    with stored_arrays(path) as stored:
+        with pytest.raises(IndexError):
+            stored["count"][:]
+        os.truncate(path, 20_000)
+        with pytest.raises(ConfigError, match=r"x became shorter while it was read\."):
+            stored["rows"][:]
+    write_arrays(path, {"mask": [np.array([0, 1, 2], np.uint8).view(np.bool_)]})
+    with stored_arrays(path) as stored:
+        assert stored["mask"][:2].tolist() == [False, True]
+        with pytest.raises(ConfigError, match="'mask' holds what is neither true nor false"):
+            stored["mask"][:]

@@ -19,6 +19,7 @@ from monotau.envs.atari import default_protocol, is_atari
 from monotau.errors import ConfigError, StorageFault
 from monotau.evaluate import Evaluation, evaluate
 from monotau.log import Line, Log
+from monotau.memory import plan_memory
 from monotau.networks import Role
 from monotau.presets import DEFAULT_PRESET, Resolved, resolve
 from monotau.progress import Display
@@ -80,8 +81,11 @@ class Agent:
         """How many steps it has learned from."""
         return self._training.step if self._training else 0
 
-    def learn(self, total_steps: int, *, evaluated: bool = False) -> "Agent":
-        """Train for so many steps more; `evaluated` adds the evaluations to the history."""
+    def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False) -> "Agent":
+        """Train for so many steps more; `evaluated` adds the evaluations to the history.
+
+        A replay that the machine has no memory for is refused before the first step, unless forced.
+        """
         if not isinstance(total_steps, int) or total_steps < 1 or total_steps % self.config.env.num_envs:
             raise ConfigError(
                 f"total_steps is {total_steps}, but must be a positive multiple of env.num_envs "
@@ -89,7 +93,9 @@ class Agent:
             )
         if self._training is None:
             display = Display(Console(stderr=True) if self.verbose else None)
-            self._training = Training(Resolved(self.config, self._envs()), self.brain, Log(), display)
+            resolved = Resolved(self.config, self._envs())
+            plan_memory(resolved, display.say, force=force)
+            self._training = Training(resolved, self.brain, Log(), display)
         training, goal = self._training, self._training.step + total_steps
         with training.session(goal):
             while training.iterate(goal):

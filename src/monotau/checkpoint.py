@@ -22,7 +22,7 @@ from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
 from monotau.settings import brief
 from monotau.storage import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
-from monotau.tensors import check_alike, map_arrays, read_tensors, write_arrays
+from monotau.tensors import check_alike, read_tensors, stored_arrays, write_arrays
 from monotau.train import Training
 
 KEPT = 2
@@ -104,10 +104,10 @@ class Checkpoints:
                 trainer.load_state(unprefixed(f"optimiser.{name}", tensors))
             oldest = None
             for name in manifest.segments:
-                rows = map_arrays(self._replay / name)
-                training.replay.put_back(rows)
-                self._ends[name] = rows["end"].copy()
-                oldest = rows["first"] if oldest is None else oldest
+                with stored_arrays(self._replay / name) as rows:
+                    training.replay.put_back(rows)
+                    self._ends[name] = rows["end"][:]
+                    oldest = rows["first"][:] if oldest is None else oldest
             if oldest is None or (oldest > training.replay.span.first).any():
                 raise ValueError("rows of the replay are missing")
             training.replay.load_state({name: array.numpy() for name, array in unprefixed("replay", tensors).items()})

@@ -81,6 +81,8 @@ class _Train:
     """Another replay than the preset's, with its own --replay.* settings."""
     show: bool = False
     """Print the settings in full, as a file for --config, and stop."""
+    force: bool = False
+    """Train even if the machine seems to have too little memory."""
     settings: Annotated[Config, tyro.conf.arg(name="")]
 
 
@@ -172,7 +174,7 @@ def _train(words: list[str], console: Console) -> None:
         console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
     else:
         with stoppable():
-            train_into(given.out or default_directory(resolved.config), resolved, console)
+            train_into(given.out or default_directory(resolved.config), resolved, console, given.force)
 
 
 def _named_first(words: list[str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from monotau.envs import EnvSource
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.evaluate import Evaluation
 from monotau.log import METRICS, Line, Log
+from monotau.memory import plan_memory
 from monotau.presets import DEFAULT_PRESET, Resolved
 from monotau.processes import LOCK, Stopped, locked
 from monotau.progress import Display
@@ -91,25 +92,27 @@ def train_agent(
     profile: str | None = None,
     env_settings: Mapping[str, Any] | None = None,
     verbose: bool = True,
+    force: bool = False,
     **settings: Any,
 ) -> Agent:
     """Train an agent into a run directory, as `monotau train` does, and return it.
 
     The arguments are those of `Agent`, with `steps=` for how long. Called again, it goes on from where it was cut off,
     or returns what is finished. An environment keeps nothing of its own from one iteration to the next if the end is to
-    be the same: each starts with a reset by a seed.
+    be the same: each starts with a reset by a seed. More memory than there is it takes only by `force`.
     """
     layer = settings | {"seed": seed, "env": dict(env_settings or {})}
     directory = Path(out)
-    train_into(directory, resolve_for(env, preset, layer, profile), Console(stderr=True, quiet=not verbose))
+    resolved = resolve_for(env, preset, layer, profile)
+    train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force=force)
     return Agent.load(directory / "agent", env)
 
 
-def train_into(directory: Path, resolved: Resolved, console: Console) -> None:
+def train_into(directory: Path, resolved: Resolved, console: Console, force: bool = False) -> None:
     """Train as configured and leave everything in the directory.
 
     A finished run is only reported, and one that was cut off goes on from its last checkpoint, to the end that it would
-    have had. While it lasts, no other process gets in.
+    have had. While it lasts, no other process gets in. What the machine has no memory for is refused, unless forced.
     """
     config, display = resolved.config, Display(console)
     if state_of(directory, config) == "finished":
@@ -117,6 +120,7 @@ def train_into(directory: Path, resolved: Resolved, console: Console) -> None:
             f"[bold]{escape(str(directory))}[/] is finished already; give another --out or --seed to train anew."
         )
     else:
+        plan_memory(resolved, display.say, force=force)
         agent = Agent.of(resolved)
         training = Training(resolved, agent.brain, Log(), display)
         with _claimed(directory, config):

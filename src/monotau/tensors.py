@@ -7,11 +7,12 @@ the format: it looks at no more than the file holds, and every byte of the file 
 import json
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -88,10 +89,43 @@ def map_arrays(path: Path) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for name, (start, _, dtype, shape) in places.items():
         array: np.ndarray = np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
-        if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
-            raise Damage(path, f"is no file of tensors: {brief(name)} holds what is neither true nor false.")
+        _check_truths(path, name, array)
         arrays[name] = array
     return arrays
+
+
+@final
+class StoredArray:
+    """An array in an open file; what is asked for of its rows is read, and nothing else is in memory."""
+
+    def __init__(self, path: Path, file: IO[bytes], name: str, place: Place) -> None:
+        self._path, self._file, self._name, self._start = path, file, name, place.start
+        self.shape, self.dtype = place.shape, place.dtype
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        """Read neighbouring rows."""
+        start, stop, _ = rows.indices(self.shape[0])
+        array: np.ndarray = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        if array.size:
+            self._file.seek(self._start + start * (array.nbytes // len(array)))
+            data = self._file.read(array.nbytes)
+            if len(data) < array.nbytes:
+                raise Damage(self._path, "became shorter while it was read.")
+            array.data.cast("B")[:] = data
+        _check_truths(self._path, self._name, array)
+        return array
+
+
+@contextmanager
+def stored_arrays(path: Path) -> Iterator[dict[str, StoredArray]]:
+    """Open a file for reading its arrays in parts; one that is not in order is refused."""
+    with reading(path) as file:
+        yield {name: StoredArray(path, file, name, place) for name, place in _places(path, file).items()}
+
+
+def _check_truths(path: Path, name: str, array: np.ndarray) -> None:
+    if array.dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
+        raise Damage(path, f"is no file of tensors: {brief(name)} holds what is neither true nor false.")
 
 
 def check_alike(path: Path, wanted: Mapping[str, Tensor]) -> None:

@@ -68,9 +68,14 @@ class Brain:
     @classmethod
     def blank_state(cls, config: Config, spec: ObservationSpec, actions: int) -> dict[str, Tensor]:
         """Return what the `state` of such a brain looks like: names, types and shapes, without any memory."""
+        return cls.blank(config, spec, actions).state()
+
+    @classmethod
+    def blank(cls, config: Config, spec: ObservationSpec, actions: int) -> "Brain":
+        """Return a brain of sizes alone, without any memory."""
         try:
             with torch.device("meta") as nowhere:
-                return cls(config, spec, actions, nowhere).state()
+                return cls(config, spec, actions, nowhere)
         except (RuntimeError, TypeError) as error:  # torch, for sizes whose product no 64 bits hold
             raise ConfigError(
                 f"the sizes in the settings are no network's: {' '.join(str(error).split())[:200]}"
@@ -85,9 +90,26 @@ class Brain:
         self.learner.load_state(tensors)
         self.explorer.load_state(unprefixed("explorer", tensors))
 
+    def memory(self) -> int:
+        """Return the bytes of all weights, their gradients and what optimisers remember."""
+        weights = sum(tensor.nbytes for tensor in self.state().values())
+        return weights + sum(trainer.memory() for trainer in self.trainers().values())
+
     def trainers(self) -> dict[str, Trainer]:
         """Return all optimisers, by what they train."""
         return {"online": self.learner.trainer} | self.explorer.trainers()
+
+
+def layout_of(config: Config, spec: ObservationSpec) -> Layout:
+    """Return what the replay of a run must know."""
+    return Layout(
+        lanes=config.env.num_envs,
+        frame_shape=spec.shape,
+        frame_dtype=spec.dtype,
+        stack=config.env.frame_stack,
+        n_step=config.n_step,
+        gamma=config.gamma,
+    )
 
 
 class Training:
@@ -95,16 +117,8 @@ class Training:
 
     def __init__(self, resolved: Resolved, brain: Brain, log: Log, display: Display) -> None:
         self.config, self.envs, self.brain, self.log, self.display = resolved.config, resolved.envs, brain, log, display
-        config, spec = self.config, self.envs.observation_spec
-        layout = Layout(
-            lanes=config.env.num_envs,
-            frame_shape=spec.shape,
-            frame_dtype=spec.dtype,
-            stack=config.env.frame_stack,
-            n_step=config.n_step,
-            gamma=config.gamma,
-        )
-        self.replay = config.replay.build(layout, horizon_steps=config.steps)
+        layout = layout_of(self.config, self.envs.observation_spec)
+        self.replay = self.config.replay.build(layout, horizon_steps=self.config.steps)
         self.step, self.iteration, self.updates = 0, 0, 0
         self.batch: Batch | None = None  # the last one learned from, for a look at it when learning fails
 

@@ -17,6 +17,9 @@ from monotau.networks.network import Network
 from monotau.networks.torsos import TorsoConfig
 from monotau.streams import stream_seed
 
+SCALAR_BYTES = 4
+"""Of the count of steps that Adam keeps beside each weight."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
@@ -97,6 +100,16 @@ class Trainer:
     @property
     def _optimisers(self) -> tuple[torch.optim.Optimizer, ...]:
         return self.main, *self.apart
+
+    def memory(self) -> int:
+        """Return the bytes of gradients and of what the optimisers remember, which both come with the first step."""
+        total = 0
+        for optimiser in self._optimisers:
+            shapes = _remembered(optimiser).values()
+            wide, narrow = sum(shapes), len(shapes) - sum(shapes)
+            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
+            total += sum(weight.nbytes * (1 + wide) + SCALAR_BYTES * narrow for weight in weights)
+        return total
 
     def state(self) -> dict[str, Tensor]:
         """What the optimisers remember of each weight, by numbers of optimiser and weight."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from monotau.replay.base import Layout, Replay, ReplayConfig, Span
+from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.prioritized import Prioritized, PrioritizedReplay
 from monotau.replay.ring import Ring, Uniform
 from monotau.replay.transitions import Batch, Steps, Written
@@ -17,6 +17,7 @@ __all__ = [
     "PrioritizedReplay",
     "Replay",
     "ReplayConfig",
+    "ReplayMemory",
     "Ring",
     "Span",
     "Steps",

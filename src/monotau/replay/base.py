@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
+from monotau.replay.rows import Rows
 from monotau.replay.transitions import Batch, Steps, Written
 
 
@@ -55,7 +56,7 @@ class Replay(ABC):
         """Return views of the stored rows from those of each lane on; what a row holds does not change any more."""
 
     @abstractmethod
-    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+    def put_back(self, rows: Mapping[str, Rows]) -> None:
         """Store rows that `rows` returned, joined; older ones first."""
 
     def state(self) -> dict[str, np.ndarray]:
@@ -65,6 +66,19 @@ class Replay(ABC):
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over what `state` returned, after the rows were put back."""
         return
+
+
+class ReplayMemory(NamedTuple):
+    """Bytes of a full replay."""
+
+    frames: int
+    beside: int
+    """Actions, rewards and flags, and what chooses among them."""
+
+    @property
+    def total(self) -> int:
+        """Return the sum."""
+        return self.frames + self.beside
 
 
 class Span(NamedTuple):
@@ -113,6 +127,10 @@ class ReplayConfig(ABC):
                 f"replay.reward_clip is {self.reward_clip}, but must be a finite number, 0 or more; "
                 "rewards are clipped to [-reward_clip, reward_clip], and 0 stores them as they are."
             )
+
+    @abstractmethod
+    def memory(self, layout: Layout) -> "ReplayMemory":
+        """Return the size of the replay that `build` makes, once it is full."""
 
     @abstractmethod
     def build(self, layout: Layout, horizon_steps: int) -> Replay:

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay.base import Layout, Replay, ReplayConfig, Span
+from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.ring import Ring
+from monotau.replay.rows import Rows
 from monotau.replay.sum_tree import SumTree
 from monotau.replay.transitions import Batch, Steps, Written
 
@@ -44,6 +45,12 @@ class Prioritized(ReplayConfig):
             raise ConfigError(
                 f"replay.beta_steps is {self.beta_steps}, but must not be negative; 0 takes the steps of the run."
             )
+
+    def memory(self, layout: Layout) -> ReplayMemory:
+        """Return the size of a full ring and of the tree over its slots."""
+        ring = Ring.memory(self, layout)
+        slots = self.capacity_steps // layout.lanes * layout.lanes
+        return ring._replace(beside=ring.beside + SumTree.memory(slots))
 
     def build(self, layout: Layout, horizon_steps: int) -> "PrioritizedReplay":
         """Make the replay."""
@@ -150,7 +157,7 @@ class PrioritizedReplay(Replay):
         """Return views of the stored rows from those of each lane on."""
         return self._ring.rows(since)
 
-    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+    def put_back(self, rows: Mapping[str, Rows]) -> None:
         """Store rows that `rows` returned, joined; older ones first."""
         self._ring.put_back(rows)
 

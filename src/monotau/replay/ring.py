@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
-from monotau.replay.base import Layout, Replay, ReplayConfig, Span
-from monotau.replay.rows import check_rows, lane_slices
+from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
+from monotau.replay.rows import Rows, check_rows, columns_of, copy_rows, lane_slices, slot_bytes
 from monotau.replay.transitions import Batch, Steps, Written
 
 # The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
@@ -30,6 +30,10 @@ NO_SLOTS = np.empty(0, np.int64)
 @dataclass(frozen=True, kw_only=True)
 class Uniform(ReplayConfig):
     """Every stored transition is as likely as any other."""
+
+    def memory(self, layout: Layout) -> ReplayMemory:
+        """Return the size of a full ring."""
+        return Ring.memory(self, layout)
 
     def build(self, layout: Layout, horizon_steps: int) -> "Ring":
         """Make the replay, which is a ring."""
@@ -77,20 +81,17 @@ class Ring(Replay):
         # Zeros cost no memory before they are written to. A slot never written holds no step either: FINAL says so.
         slots = lanes * lane_slots
         try:
-            self._frames = np.zeros((slots, *frame_shape), frame_dtype)
-            self._actions = np.zeros(slots, np.int32)
-            self._rewards = np.zeros(slots, np.float32)
-            self._flags = np.full(slots, FINAL, np.uint8)
+            self._columns = {
+                name: np.zeros((slots, *shape), dtype)
+                for name, (shape, dtype) in columns_of(frame_shape, frame_dtype).items()
+            }
         except (MemoryError, ValueError) as error:  # ValueError: more than numpy can count
             raise ConfigError(
                 f"replay.capacity_steps is {config.capacity_steps}, which this machine has no memory for: {error}"
             ) from None
-        self._columns = {
-            "frames": self._frames,
-            "actions": self._actions,
-            "rewards": self._rewards,
-            "flags": self._flags,
-        }
+        self._frames, self._flags = self._columns["frames"], self._columns["flags"]
+        self._actions, self._rewards = self._columns["actions"], self._columns["rewards"]
+        self._flags.fill(FINAL)
 
         self._written = np.zeros(lanes, np.int64)
         self._open = np.zeros(lanes, np.bool_)  # the lane's last step may still be followed by another of its episode
@@ -100,6 +101,14 @@ class Ring(Replay):
         self._ahead = np.arange(n_step)
         self._back = np.arange(1 - stack, 1)
         self._powers = gamma ** np.arange(n_step + 1)
+
+    @staticmethod
+    def memory(config: ReplayConfig, layout: Layout) -> ReplayMemory:
+        """Return the size of such a ring when it is full."""
+        slots = config.capacity_steps // layout.lanes * layout.lanes
+        sizes = slot_bytes(columns_of(layout.frame_shape, layout.frame_dtype))
+        frames = sizes.pop("frames")
+        return ReplayMemory(slots * frames, slots * sum(sizes.values()))
 
     def __len__(self) -> int:
         return self._stored_steps
@@ -232,16 +241,16 @@ class Ring(Replay):
         pieces = {name: [column[span] for span in spans] for name, column in self._columns.items()}
         return {"first": [first], "end": [end.copy()]} | pieces
 
-    def put_back(self, rows: Mapping[str, np.ndarray]) -> None:
+    def put_back(self, rows: Mapping[str, Rows]) -> None:
         """Store rows that `rows` returned, joined; older ones first."""
-        first, end = rows["first"], rows["end"]
+        first, end = rows["first"][:], rows["end"][:]
         check_rows(rows, self._columns, self._written, self._lane_slots)
         done = 0
         for lane in range(self._lanes):
             for span in lane_slices(lane, self._lane_slots, int(first[lane]), int(end[lane])):
                 count = span.stop - span.start
                 for name, column in self._columns.items():
-                    column[span] = rows[name][done : done + count]
+                    copy_rows(column[span], rows[name], done)
                 done += count
         self._written[:] = end
         self._stored_steps = int(np.count_nonzero(self._flags < FINAL))

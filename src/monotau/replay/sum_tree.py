@@ -22,11 +22,13 @@ class SumTree:
 
     def __init__(self, leaves: int) -> None:
         self._leaves = leaves
-        self._levels: list[np.ndarray] = []  # from the leaves up; a row is the children of one node of the level above
-        nodes = leaves
-        while not self._levels or nodes > 1:
-            nodes = -(-nodes // FAN_OUT)
-            self._levels.append(np.zeros((nodes, FAN_OUT)))
+        # From the leaves up; a row is the children of one node of the level above.
+        self._levels = [np.zeros((rows, FAN_OUT)) for rows in _rows_of_levels(leaves)]
+
+    @staticmethod
+    def memory(leaves: int) -> int:
+        """Return the bytes of such a tree."""
+        return sum(_rows_of_levels(leaves)) * FAN_OUT * np.dtype(np.float64).itemsize
 
     @property
     def total(self) -> float:
@@ -76,3 +78,10 @@ class SumTree:
             masses = masses - np.where(children > 0, sums[rows, children - 1], 0.0)
             nodes = nodes * FAN_OUT + children
         return nodes
+
+
+def _rows_of_levels(leaves: int) -> list[int]:
+    rows = [-(-leaves // FAN_OUT)]
+    while rows[-1] > 1:
+        rows.append(-(-rows[-1] // FAN_OUT))
+    return rows

@@ -1,0 +1,85 @@
+"""What the machine and its control groups have left, from their files given as texts."""
+
+import pytest
+
+from monotau.memory import LIBRARY_BYTES, available_bytes
+
+MEMINFO = "MemTotal:       24682416 kB\nMemFree:          100 kB\nMemAvailable:   8000000 kB\nBuffers:  37392 kB\n"
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Write files of /proc and /sys into an empty root, and return what they say is available."""
+
+    def machine(**files):
+        for name, text in files.items():
+            path = tmp_path / PATHS.get(name, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return available_bytes(tmp_path)
+
+    return machine
+
+
+PATHS = {
+    "meminfo": "proc/meminfo",
+    "status": "proc/self/status",
+    "cgroup": "proc/self/cgroup",
+}
+
+
+def v2(group, most, used, stat=""):
+    where = f"sys/fs/cgroup/{group}"
+    return {f"{where}/memory.max": most, f"{where}/memory.current": used, f"{where}/memory.stat": stat}
+
+
+def v1(group, most, used, stat=""):
+    where = f"sys/fs/cgroup/memory/{group}"
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
+    return {f"{where}/{name}": text for name, text in zip(names, (most, used, stat), strict=True)}
+
+
+def test_without_proc_nothing_is_known(machine):
+    assert machine() is None
+
+
+def test_the_machine_says_what_is_available(machine):
+    assert machine(meminfo=MEMINFO) == 8_000_000 * 1024
+
+
+def test_what_the_libraries_hold_already_is_not_missing(machine):
+    assert machine(meminfo=MEMINFO, status="VmRSS:\t 99 kB\nRssAnon:\t  250000 kB\n") == 8_250_000 * 1024
+    # A replay that is there already, however, stays.
+    assert machine(meminfo=MEMINFO, status="RssAnon:\t 7000000 kB\n") == 8_000_000 * 1024 + LIBRARY_BYTES
+
+
+STAT = "anon 77\nfile 700\ninactive_file 300\nactive_file 45\ntotal_inactive_file 2000\ntotal_active_file 100\n"
+
+
+def test_a_group_leaves_its_limit_less_its_use_and_files_do_not_count_as_used(machine):
+    files = v2("box/run", "1000000\n", "400000\n", STAT)
+    assert machine(meminfo=MEMINFO, cgroup="0::/box/run\n", **files) == 1_000_000 - (400_000 - 345)
+
+
+def test_the_narrowest_group_around_counts(machine):
+    files = v2("box/run", "1000000\n", "400000\n") | v2("box", "500000\n", "450000\n") | v2("", "max\n", "1\n")
+    assert machine(meminfo=MEMINFO, cgroup="0::/box/run\n", **files) == 50_000
+
+
+def test_groups_of_the_first_version_count_likewise(machine):
+    files = v1("box", "900000\n", "400000\n", STAT) | v1("", "9223372036854771712\n", "1\n")
+    cgroup = "5:cpu:/other\n4:memory:/box\n0::/\n"
+    assert machine(meminfo=MEMINFO, cgroup=cgroup, **files) == 900_000 - (400_000 - 2_100)
+
+
+@pytest.mark.parametrize("path", ["/", "/docker/0123", "/../../outside", "//process/7"])
+def test_in_a_container_the_files_of_the_group_are_the_topmost(machine, path):
+    assert machine(meminfo=MEMINFO, cgroup=f"0::{path}\n", **v2("", "70000\n", "3000\n")) == 67_000
+
+
+def test_a_group_beyond_its_limit_has_nothing_left(machine):
+    assert machine(meminfo=MEMINFO, cgroup="0::/\n", **v2("", "70000\n", "80000\n")) == 0
+
+
+def test_a_group_without_a_limit_leaves_what_the_machine_has(machine):
+    assert machine(meminfo=MEMINFO, cgroup="0::/\n", **v2("", "max\n", "80000\n")) == 8_000_000 * 1024
