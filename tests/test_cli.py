@@ -22,7 +22,8 @@ from monotau.envs import list_envs
 from monotau.errors import ConfigError, Divergence
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
-from monotau.presets import PRESETS, PROFILES
+from monotau.presets import PRESETS
+from monotau.profiles import PROFILES
 from monotau.replay import REPLAYS
 from monotau.storage import write_json
 from tests.small_runs import SMALL, SMALL_FLAGS, small_run

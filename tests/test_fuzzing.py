@@ -21,7 +21,8 @@ from monotau.envs import Coin, ObservationSpec
 from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
-from monotau.presets import PRESETS, PROFILES, Resolved, resolve, settle
+from monotau.presets import PRESETS, Resolved, resolve, settle
+from monotau.profiles import PROFILES
 from monotau.replay import REPLAYS
 
 ENV = "monotau/Coin-v0"

@@ -23,7 +23,8 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
 from monotau.networks.heads.qr import NcQr, Qr
-from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, default_profile, resolve, settle, take_names
+from monotau.presets import DEFAULT_PRESET, PRESETS, resolve, settle, take_names
+from monotau.profiles import PROFILES, default_profile
 from monotau.replay import Prioritized, Uniform
 from tests.small_runs import Frames
 from tests.worlds import VECTOR

@@ -37,6 +37,7 @@ ORDER = [
     "learner",
     "rollout",
     "configs",
+    "profiles",
     "presets",
     "evaluate",
     "train",

@@ -17,7 +17,8 @@ from monotau.envs import EnvConfig
 from monotau.errors import ConfigError
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.presets import PRESETS, PROFILES, settle
+from monotau.presets import PRESETS, settle
+from monotau.profiles import PROFILES
 from monotau.settings import LARGEST_FILE, brief, kind_of, override, read_settings, to_plain
 from tests.worlds import VECTOR
 

@@ -27,8 +27,9 @@ from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFau
 from monotau.explorers import EXPLORERS
 from monotau.manifest import newest_agent
 from monotau.networks import HEADS, TORSOS
-from monotau.presets import DEFAULT_PRESET, PRESETS, PROFILES, resolve, take_names, with_kinds
+from monotau.presets import DEFAULT_PRESET, PRESETS, resolve, take_names, with_kinds
 from monotau.processes import Stopped, stoppable
+from monotau.profiles import PROFILES
 from monotau.replay import REPLAYS
 from monotau.run import default_directory, train_into
 from monotau.scores.command import ScoresCommand, show_scores

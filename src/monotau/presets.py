@@ -1,4 +1,4 @@
-"""The table of algorithms and the table of profiles; the only place that knows parts by name."""
+"""The table of algorithms, the only place that knows parts by name, and how all settings of a run are settled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
 from monotau.networks.heads.qr import NcQr, Qr
+from monotau.profiles import PROFILES, default_profile
 from monotau.replay import Prioritized, ReplayConfig, Uniform
 from monotau.settings import brief, kind_of, override
 
@@ -137,81 +138,6 @@ PRESETS: Mapping[str, Preset] = {
         about="double DQN with prioritised replay", head=Dqn(), replay=Prioritized(), n_step=1, atari=DQN_ADAM
     ),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """Settings that go with a kind of environment."""
-
-    about: str
-    settings: Mapping[str, Any]
-    """Of a part they name no kind: they go with every kind that has them."""
-    heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of one kind of head, where it is used."""
-    explorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of one kind of explorer, where it is used."""
-
-
-PROFILES: Mapping[str, Profile] = {
-    "atari": Profile(
-        about="84x84 images: the paper's settings",
-        settings={
-            "steps": 50_000_000,
-            # Evaluated every 250,000 steps, as the paper, but a killed run loses 50,000 at most.
-            "iteration_steps": 50_000,
-            "log_every_steps": 5_000,
-            "threads": 0,
-            "env": {"frame_stack": 4},
-            "epsilon": {"end": 0.01, "decay_steps": 250_000},
-            "replay": {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0},
-            "optimiser": {"learning_rate": 5e-5, "epsilon": 0.01 / 32},
-            "update": {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000},
-            "evaluation": {"every_iterations": 5, "episodes": 1, "steps": 125_000},
-        },
-    ),
-    "minatar": Profile(
-        about="images of about 10x10, such as MinAtar's",
-        settings={
-            "steps": 1_000_000,
-            "iteration_steps": 50_000,
-            "log_every_steps": 2_500,
-            "head": {"hidden": 128},
-            "epsilon": {"end": 0.01, "decay_steps": 100_000},
-            "replay": {"capacity_steps": 100_000, "warmup_steps": 5_000},
-            "optimiser": {"learning_rate": 2.5e-4, "epsilon": 0.01 / 32},
-            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 1_000},
-            "evaluation": {"episodes": 20, "num_envs": 10},
-        },
-    ),
-    "classic": Profile(
-        about="vectors and discrete states, such as CartPole's",
-        settings={
-            "steps": 20_000,
-            "iteration_steps": 2_000,
-            "log_every_steps": 500,
-            "head": {"hidden": 64},
-            "epsilon": {"end": 0.05, "decay_steps": 5_000},
-            "replay": {"capacity_steps": 50_000, "warmup_steps": 1_000},
-            "optimiser": {"learning_rate": 1e-3, "epsilon": 0.01 / 32},
-            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 200},
-            "evaluation": {"episodes": 20, "num_envs": 10},
-        },
-        # Returns are not those of clipped rewards here. Fewer quantiles are enough, and cost a sixteenth.
-        heads={
-            "c51": {"atoms": 101, "low": -100.0, "high": 100.0},
-            "qr": {"quantiles": 50},
-            "nc-qr": {"quantiles": 50},
-        },
-        # Rewards are not clipped here, and returns of about a hundred make bonuses of about five: at the paper's weight
-        # of 1 they drown the differences between actions.
-        explorers={"dpe": {"c": 0.1}},
-    ),
-}
-
-
-def default_profile(spec: ObservationSpec) -> str:
-    """Name of the profile that suits the observations."""
-    return {"mlp": "classic", "small": "minatar"}.get(default_torso(spec), "atari")
 
 
 @dataclass(frozen=True)

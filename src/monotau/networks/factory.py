@@ -88,8 +88,8 @@ class Trainer:
             optimiser.zero_grad(set_to_none=True)
         loss.backward()
         gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
-        # Sums, which are not finite if anything in them is not: cheaper than a norm, and one wait for a GPU. They cannot
-        # be read later: a bad step must not be taken.
+        # Sums, which are not finite if anything in them is not: cheaper than a norm, and one wait for a GPU. It must
+        # not come later: a bad step must not be taken.
         if not math.isfinite((loss.detach() + torch.stack([gradient.sum() for gradient in gradients]).sum()).item()):
             steepest = nn.utils.get_total_norm(gradients, math.inf)
             raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")
