@@ -1,0 +1,119 @@
+"""Times training on an Atari game from end to end, split into environment, acting, sampling, learning and the rest.
+
+The settings are the preset's, but for a warm-up and a capacity of a few thousand steps. Nothing else should run beside
+it. Every preset is timed in rounds that take turns, so that a slow moment of the machine falls on all of them; the
+shares are those of all rounds together. The start of an iteration, which is of tens of thousands of steps in earnest and
+of hundreds here, is left out. Prints a table and a line of JSON.
+"""
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from monotau.log import Log
+from monotau.presets import resolve
+from monotau.progress import Display
+from monotau.rollout import Rollout
+from monotau.train import Brain, Training, torch_threads
+
+PARTS = ("env", "act", "sample", "learn", "other")
+
+
+class Timed:
+    """A training whose parts are timed."""
+
+    def __init__(self, preset: str, game: str, steps: int, threads: int | None) -> None:
+        small = {"warmup_steps": 1_000, "capacity_steps": 20_000}
+        layer: dict[str, Any] = {
+            "env": {"id": game},
+            "replay": small,
+            "iteration_steps": steps,
+            "epsilon": {"end": 0.01, "decay_steps": 0},
+        }
+        self.resolved = resolve(preset, layer, {} if threads is None else {"threads": threads})
+        config = self.resolved.config
+        brain = Brain(config, self.resolved.envs.observation_spec, self.resolved.envs.num_actions)
+        self.training = Training(self.resolved, brain, Log(), Display(None))
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.steps = self.updates = 0
+        brain.curious.act = self._timed("act", brain.curious.act)  # type: ignore[method-assign]
+        brain.learner.update = self._timed("learn", brain.learner.update)  # type: ignore[method-assign]
+        brain.explorer.learn = self._timed("learn", brain.explorer.learn)  # type: ignore[method-assign]
+        replay = self.training.replay
+        replay.sample = self._timed("sample", replay.sample)  # type: ignore[method-assign]
+        replay.update = self._timed("sample", replay.update)  # type: ignore[method-assign]
+
+    def _timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*arguments, **keywords)
+            finally:
+                self.seconds[part] += time.perf_counter() - start
+
+        return timed
+
+    def iterate(self) -> None:
+        """Train for one iteration; what no part takes is the rest's."""
+        start_up, step, before = Rollout.__init__, Rollout.step, sum(self.seconds.values())
+        steps, updates = self.training.step, self.training.updates
+        Rollout.__init__ = self._timed("start", start_up)  # type: ignore[method-assign]
+        Rollout.step = self._timed("env", step)  # type: ignore[method-assign]
+        start = time.perf_counter()
+        try:
+            with torch_threads(self.resolved.config.threads):
+                self.training.iterate(10**9)
+        finally:
+            Rollout.__init__, Rollout.step = start_up, step  # type: ignore[method-assign]
+        whole = time.perf_counter() - start
+        self.seconds["other"] += whole - (sum(self.seconds.values()) - before)
+        self.steps += self.training.step - steps
+        self.updates += self.training.updates - updates
+
+    def forget(self) -> None:
+        """Begin to count anew, after a warm-up."""
+        self.seconds.clear()
+        self.steps = self.updates = 0
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("presets", nargs="*", default=["ndqfn", "ndqfn-dpe", "iqn", "ndqfn-fast", "ndqfn-dpe-fast"])
+    parser.add_argument("--game", default="ALE/Pong-v5")
+    parser.add_argument("--steps", type=int, default=400, help="agent steps in a round; a multiple of the environments")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=None, help="instead of the preset's; 0 is every core")
+    arguments = parser.parse_args()
+    jobs = {name: Timed(name, arguments.game, arguments.steps, arguments.threads) for name in arguments.presets}
+    console = Console(stderr=True)
+    for job in track(jobs.values(), "warming up", console=console):
+        while not job.training.replay.ready:
+            job.iterate()
+        job.forget()
+    for _ in track(range(arguments.rounds), "rounds", console=console):
+        for job in jobs.values():
+            job.iterate()
+    print(f"{'preset':16s} {'steps/s':>8s} {'updates/s':>9s}  " + " ".join(f"{part:>7s}" for part in PARTS))
+    table = {}
+    for name, job in jobs.items():
+        whole = sum(job.seconds[part] for part in PARTS)
+        shares = {part: job.seconds[part] / whole for part in PARTS}
+        row = {"steps_per_second": job.steps / whole, "updates_per_second": job.updates / whole, "shares": shares}
+        table[name] = row
+        print(
+            f"{name:16s} {job.steps / whole:8.1f} {job.updates / whole:9.2f}  "
+            + " ".join(f"{100 * shares[part]:6.1f}%" for part in PARTS)
+        )
+    about = {"benchmark": "atari", "game": arguments.game, "rounds": arguments.rounds, "steps": arguments.steps}
+    print(json.dumps(about | {"threads": arguments.threads, "presets": table}))
+
+
+if __name__ == "__main__":
+    main()
