@@ -112,7 +112,7 @@ REFUSED = [
     (["evaluate", "a" * 300], "there is no agent in aaaa"),
     (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
     (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
-    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,replays,envs}"),
+    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,replays,envs,games}"),
     (["list", "birds"], "invalid choice 'birds' for argument 'what'. Expected one of ('presets',"),
 ]
 

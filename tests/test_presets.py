@@ -38,6 +38,9 @@ ADAMS = {
 """Step size and epsilon of those whose own papers differ from IQN's."""
 
 
+FAST = ("ndqfn-fast", "ndqfn-dpe-fast")
+
+
 @pytest.mark.parametrize("env", ENVS)
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("preset", PRESETS)
@@ -99,6 +102,8 @@ def test_the_named_algorithms_are_those_of_the_paper():
         "ndqfn-dltv": (paper, dltv, 3, True),
         "ndqfn-deep-dpe": (paper, deep, 1, True),
         "ndqfn-fqf": (NdqfnFqf(knots=32), greedy, 3, True),
+        "ndqfn-dpe-fast": (replace(paper, increment="softplus"), dpe, 3, True),
+        "ndqfn-fast": (replace(paper, increment="softplus"), greedy, 3, True),
         "iqn": (sixty_four, greedy, 1, False),
         "iqn-star": (thirty_two, greedy, 3, True),
         "iqn-dpe": (thirty_two, dpe, 3, True),
@@ -122,11 +127,12 @@ def test_the_named_algorithms_are_those_of_the_paper():
     assert PRESETS["rainbow"].noisy
     assert PRESETS["rainbow"].dueling
     replays = {name: row.replay for name, row in PRESETS.items() if row.replay != Uniform()}
-    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": Prioritized(alpha=0.6, beta_start=0.4)}
+    usual = Prioritized(alpha=0.6, beta_start=0.4)
+    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": usual} | dict.fromkeys(FAST, usual)
     assert (sixty_four.cosines, sixty_four.hidden, sixty_four.kappa) == (64, 512, 1.0)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in FAST])
 def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     config = resolve(preset, source=lambda: Frames(SCREEN)).config
     plain = config.to_plain()
@@ -140,11 +146,22 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     if preset in at_once:
         random |= {"end": at_once[preset], "decay_steps": 0}
     assert plain["epsilon"] == random
-    assert (config.evaluation.steps, config.evaluation.epsilon, config.iteration_steps) == (125_000, 0.001, 250_000)
+    assert (config.evaluation.steps, config.evaluation.epsilon) == (125_000, 0.001)
+    assert config.iteration_steps * config.evaluation.every_iterations == 250_000
     assert (config.evaluation.episodes, config.evaluation.num_envs) == (1, 1)
     assert (config.env.frame_stack, config.gamma, config.precision) == (4, 0.99, "fp32")
     assert (config.head, config.explorer) == (PRESETS[preset].head, PRESETS[preset].explorer)
     assert config.steps == 50_000_000
+
+
+@pytest.mark.parametrize("preset", FAST)
+def test_the_fast_presets_take_another_profile_on_atari_only(preset):
+    config = resolve(preset, source=lambda: Frames(SCREEN)).config
+    assert (config.profile, config.precision) == ("atari-fast", "auto")
+    assert isinstance(config.torso, TORSOS["compact"])
+    assert config.env.num_envs > 1
+    assert resolve(preset, source=lambda: Frames(SCREEN), profile="atari").config.profile == "atari"
+    assert resolve(preset).config.profile == "classic"
 
 
 def test_what_comes_later_wins():

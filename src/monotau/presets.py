@@ -48,6 +48,8 @@ class Preset:
     """Other settings, in any profile."""
     atari: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the algorithm's own paper, in the profile atari."""
+    atari_profile: str = "atari"
+    """Profile for images of 84x84."""
 
 
 def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
@@ -55,25 +57,10 @@ def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
     return {"optimiser": {"learning_rate": learning_rate, "epsilon": epsilon}}
 
 
+SMOOTH_NDQFN = Ndqfn(increment="softplus")
 IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
 DQN_ADAM = adam(6.25e-5, 1.5e-4)
 C51_ADAM = adam(2.5e-4)
-
-# Several games at once, a network of a tenth of the work, larger and fewer updates.
-FAST: Mapping[str, Any] = {
-    "steps": 4_000_000,
-    "iteration_steps": 40_000,
-    "threads": 1,
-    "precision": "auto",
-    "env": {"num_envs": 8},
-    "torso": {"kind": "compact"},
-    "head": {"hidden": 256},
-    "epsilon": {"end": 0.01, "decay_steps": 100_000},
-    "replay": {"capacity_steps": 400_000, "warmup_steps": 10_000},
-    "optimiser": {"learning_rate": 2.5e-4, "epsilon": 1.5e-4},
-    "update": {"batch_size": 32, "every_steps": 8, "sync_every_steps": 4_000},
-    "evaluation": {"every_iterations": 2, "episodes": 10, "steps": 0, "num_envs": 10},
-}
 
 PRESETS: Mapping[str, Preset] = {
     "ndqfn-dpe": Preset(about="NDQFN explored by DPE: the paper's method", head=Ndqfn(), explorer=Dpe()),
@@ -91,13 +78,17 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "ndqfn-fqf": Preset(about="NDQFN with knots proposed for each state", head=NdqfnFqf()),
     "ndqfn-dpe-fast": Preset(
-        about="NDQFN+DPE on Atari for small machines, not the paper's protocol; elsewhere ndqfn-dpe",
-        head=Ndqfn(),
+        about="NDQFN+DPE for small machines: prioritised, and on Atari not the paper's protocol",
+        head=SMOOTH_NDQFN,
         explorer=Dpe(),
-        atari=FAST,
+        replay=Prioritized(),
+        atari_profile="atari-fast",
     ),
     "ndqfn-fast": Preset(
-        about="NDQFN on Atari for small machines, not the paper's protocol; elsewhere ndqfn", head=Ndqfn(), atari=FAST
+        about="NDQFN for small machines: prioritised, and on Atari not the paper's protocol",
+        head=SMOOTH_NDQFN,
+        replay=Prioritized(),
+        atari_profile="atari-fast",
     ),
     "iqn": Preset(about="IQN as published: 64 fractions, one step, single Q", head=Iqn(), n_step=1, double_q=False),
     "iqn-star": Preset(about="the paper's baseline IQN*: 32 fractions, three steps, double Q", head=IQN_STAR),
@@ -165,7 +156,9 @@ def resolve(
     if source is None:
         given = _over({"env": {"protocol": default_protocol(_env_id(given))}}, given)
     envs = EnvFactory(override(EnvConfig(), given.get("env", {}), KINDS, "env"), source)
-    profile = profile or default_profile(envs.observation_spec)
+    if profile is None:
+        profile = default_profile(envs.observation_spec)
+        profile = PRESETS[preset].atari_profile if profile == "atari" else profile
     plain = _over({"env": {"id": envs.name}}, given)
     return Resolved(settle(preset, profile, plain, envs.observation_spec), envs)
 
@@ -216,11 +209,11 @@ def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
 def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
     """Settle settings for observations whose environment is not at hand."""
     _check_names(preset, profile)
-    row, kind = PRESETS[preset], PROFILES[profile]
+    row, kind, suited = PRESETS[preset], PROFILES[profile], default_torso(spec)
     config = Config(
         preset=preset,
         profile=profile,
-        torso=TORSOS[default_torso(spec)](),
+        torso=TORSOS[kind.torsos.get(suited, suited)](),
         head=row.head,
         explorer=row.explorer,
         replay=row.replay,

@@ -15,6 +15,8 @@ class Profile:
     about: str
     settings: Mapping[str, Any]
     """Of a part they name no kind: they go with every kind that has them."""
+    torsos: Mapping[str, str] = field(default_factory=dict)
+    """Another torso instead of the one that suits the observations."""
     heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of one kind of head, where it is used."""
     explorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -37,6 +39,24 @@ PROFILES: Mapping[str, Profile] = {
             "update": {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000},
             "evaluation": {"every_iterations": 5, "episodes": 1, "steps": 125_000},
         },
+    ),
+    "atari-fast": Profile(
+        about="84x84 images on small machines: several games, a tenth of the network, more learning for each step",
+        settings={
+            "steps": 4_000_000,
+            "iteration_steps": 40_000,
+            "log_every_steps": 5_000,
+            "threads": 1,
+            "precision": "auto",
+            "env": {"frame_stack": 4, "num_envs": 8},
+            "head": {"hidden": 128},
+            "epsilon": {"end": 0.01, "decay_steps": 250_000},
+            "replay": {"capacity_steps": 400_000, "warmup_steps": 10_000, "reward_clip": 1.0},
+            "optimiser": {"learning_rate": 2.5e-4, "epsilon": 1.5e-4},
+            "update": {"batch_size": 32, "every_steps": 4, "sync_every_steps": 2_000},
+            "evaluation": {"every_iterations": 2, "episodes": 10, "num_envs": 10},
+        },
+        torsos={"nature": "compact"},
     ),
     "minatar": Profile(
         about="images of about 10x10, such as MinAtar's",

@@ -67,7 +67,8 @@ def test_no_ops_at_the_start_are_from_0_to_30_under_noop_and_none_under_sticky()
         games.reset(seed=0)
         for _ in range(100):  # without a seed, which takes a tenth of a second
             seen |= set(games._games.reset()[1]["episode_frame_number"].tolist())
-    assert starts == {"noop": set(range(31)), "sticky": {0}}
+    assert starts["sticky"] == {0}
+    assert {0, 30} <= starts["noop"] <= set(range(31))
 
 
 def test_actions_stick_under_sticky_only():
@@ -174,16 +175,6 @@ def test_the_papers_presets_play_one_game_and_evaluate_125000_steps_after_250000
     assert (config.evaluation.steps, config.evaluation.epsilon, config.steps) == (125_000, 0.001, 50_000_000)
     assert (config.replay.reward_clip, config.replay.capacity_steps) == (1.0, 1_000_000)
     assert (config.torso.__class__.__name__, config.precision, config.threads) == ("Nature", "fp32", 0)
-
-
-@pytest.mark.parametrize("preset", ["ndqfn-fast", "ndqfn-dpe-fast"])
-def test_the_fast_presets_differ_on_atari_only(preset):
-    config = resolve(preset, {"env": {"id": PONG}}).config
-    assert config.torso.__class__.__name__ == "Compact"
-    assert config.env.num_envs > 1
-    assert config.precision == "auto"
-    here, there = (resolve(name).config.to_plain() for name in (preset, preset.removesuffix("-fast")))
-    assert here | {"preset": ""} == there | {"preset": ""}
 
 
 @pytest.mark.parametrize(
