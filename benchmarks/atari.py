@@ -2,8 +2,8 @@
 
 The settings are the preset's, but for a warm-up and a capacity of a few thousand steps. Nothing else should run beside
 it. Every preset is timed in rounds that take turns, so that a slow moment of the machine falls on all of them; the
-shares are those of all rounds together. The start of an iteration, which is of tens of thousands of steps in earnest and
-of hundreds here, is left out. Prints a table and a line of JSON.
+shares are those of all rounds together. The start of an iteration, which has tens of thousands of steps in earnest and
+hundreds here, is left out. Prints a table and a line of JSON.
 """
 
 import argparse

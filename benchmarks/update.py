@@ -21,7 +21,7 @@ from monotau.networks.factory import NetworkFactory, OptimiserConfig
 from monotau.networks.heads import HeadConfig
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.networks.layers import Layers, Precision
+from monotau.networks.layers import Layers, Precision, multiplies_bf16
 from monotau.networks.torsos import Nature
 from monotau.replay import Ring, Steps, Uniform
 
@@ -121,19 +121,10 @@ def main() -> None:
                     for name, seconds in middle.items()
                     if name.endswith(" compiled")
                 },
-                "cpu has bf16 products": "amx_bf16" in cpu_flags() or "avx512_bf16" in cpu_flags(),
+                "cpu has bf16 products": multiplies_bf16("cpu"),
             }
         )
     )
-
-
-def cpu_flags() -> set[str]:
-    """Return the processor's flags, as Linux lists them; none elsewhere."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            return set(next((line for line in file if line.startswith("flags")), "").split())
-    except OSError:
-        return set()
 
 
 if __name__ == "__main__":

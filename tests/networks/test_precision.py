@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from monotau.networks import Role
+from monotau.networks import Role, layers
 from monotau.networks.factory import NetworkFactory, OptimiserConfig
 from monotau.networks.layers import Layers
 from monotau.networks.torsos import Mlp
@@ -36,3 +36,30 @@ def test_bf16_quantile_functions_do_not_cross_either():
     observations = torch.randn(50, 1, 5, generator=torch.Generator().manual_seed(0))
     curves = network.quantiles(observations, torch.linspace(0, 1, 2001))
     assert (curves.diff(dim=-1) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("precision", "has", "short"), [("auto", True, True), ("auto", False, False), ("fp32", True, False)]
+)
+def test_auto_is_bf16_where_the_processor_multiplies_it(precision, has, short, monkeypatch):
+    monkeypatch.setattr(layers, "multiplies_bf16", lambda device: has)
+    with layers.large_products(precision, torch.device("cpu")):
+        assert torch.is_autocast_enabled("cpu") is short
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [("fpu avx512f avx512_bf16", True), ("fpu amx_bf16", True), ("fpu avx512f not_avx512_bf16", False)],
+)
+def test_whether_the_processor_multiplies_bf16_is_read_from_its_flags(flags, has, monkeypatch):
+    monkeypatch.setattr(layers.Path, "read_text", lambda path, encoding: f"model : x\nflags : {flags}\n")
+    assert layers.multiplies_bf16.__wrapped__("cpu") is has
+    assert layers.multiplies_bf16.__wrapped__("meta") is False
+
+
+def test_where_nothing_tells_of_the_processor_it_does_not_multiply_bf16(monkeypatch):
+    def absent(path, encoding):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(layers.Path, "read_text", absent)
+    assert layers.multiplies_bf16.__wrapped__("cpu") is False
