@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from benchmarks.atari_results import evaluations
 from benchmarks.cells import number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, hope
 from benchmarks.probes import TAUS, quantiles
@@ -71,3 +72,16 @@ def test_the_treasure_of_deep_sea_is_seen_by_rollout_and_search():
         while not over:
             observation, _, over, _, _ = search.step(walker.predict(observation)[0])
     assert (search.episodes, search.found) == (3, 2)
+
+
+def test_the_hours_of_an_evaluation_are_those_of_training_and_of_all_evaluations_before():
+    score = {"return_std": 1.0, "return_min": -2.0, "return_max": 5.0, "episodes": 3}
+    lines = [
+        {"step": 0, "kind": "eval", "policy": "random", "return_mean": -1.0, "seconds": 360.0} | score,
+        {"step": 900, "kind": "train", "steps_per_second": 0.5},
+        {"step": 1260, "kind": "train", "steps_per_second": 1.0},
+        {"step": 1300, "kind": "eval", "policy": "greedy", "return_mean": 2.0, "seconds": 1440.0} | score,
+    ]
+    rows = evaluations(lines)
+    assert [(row["step"], row["hours"], row["return_mean"]) for row in rows] == [(0, 0.1, -1.0), (1300, 1.1, 2.0)]
+    assert rows[1] == {"step": 1300, "hours": 1.1, "policy": "greedy", "return_mean": 2.0} | score
