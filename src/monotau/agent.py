@@ -13,6 +13,7 @@ from rich.console import Console
 from torch import Tensor
 
 from monotau.configs import KINDS, Config
+from monotau.devices import torch_threads
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs import EnvFactory, EnvSource
 from monotau.envs.atari import default_protocol, is_atari
@@ -29,7 +30,7 @@ from monotau.settings import brief, to_plain
 from monotau.storage import check
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 from monotau.tensors import check_alike, read_tensors
-from monotau.train import Brain, Training, torch_threads
+from monotau.train import Brain, Training
 
 
 class Agent:

@@ -16,6 +16,7 @@ from rich.markup import escape
 from monotau.agent import Agent, resolve_for
 from monotau.checkpoint import Checkpoints
 from monotau.configs import Config
+from monotau.devices import torch_threads
 from monotau.diagnosis import diagnosis
 from monotau.envs import EnvSource
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
@@ -28,7 +29,7 @@ from monotau.progress import Display
 from monotau.report import draw_learning_curve, draw_quantile_functions
 from monotau.settings import brief
 from monotau.storage import read_json, unfinished, write_json
-from monotau.train import Training, torch_threads
+from monotau.train import Training
 
 FILES = {
     "config.json": "every setting",

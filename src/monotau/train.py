@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from monotau.configs import Config
+from monotau.devices import torch_threads
 from monotau.envs import ObservationSpec
 from monotau.errors import ConfigError, Divergence
 from monotau.evaluate import Evaluation, evaluate, fine_crossing
@@ -18,7 +19,6 @@ from monotau.networks.compiling import Compiler
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.networks.layers import Layers
 from monotau.presets import Resolved
-from monotau.processes import cores
 from monotau.progress import Display
 from monotau.replay import Batch, Layout
 from monotau.rollout import Policy, Rollout
@@ -30,17 +30,6 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu.")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Run a block with so many CPU threads, 0 for every core."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or cores())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Brain:
