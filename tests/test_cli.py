@@ -170,7 +170,12 @@ def run_directory(tmp_path):
     Agent("CartPole-v1", **SMALL).save(directory / "agent")
     write_json(directory / "config.json", config.to_plain())
     returns = {"return_mean": 20.0, "return_std": 1.0, "episodes": 2}
-    outcome = {"random": returns, "final": returns | {"return_mean": 30.5}, "best_return_mean": 31.0, "seconds": 60.0}
+    outcome = {
+        "random": returns,
+        "final": returns | {"return_mean": 30.5},
+        "best": returns | {"return_mean": 31.0, "step": 70},
+        "seconds": 60.0,
+    }
     write_json(directory / "result.json", outcome)
     return directory
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from monotau import run
 from monotau.agent import Agent
-from monotau.devices import sent
+from monotau.devices import one_thread, sent, torch_threads
 from monotau.distributions import RISKS
 from monotau.errors import ConfigError
 from monotau.presets import PRESETS, resolve
@@ -202,3 +202,15 @@ def test_making_a_network_leaves_the_generators_of_gpus_alone(monkeypatch):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
     assert seeded == [3]  # what it must not do
+
+
+def test_training_takes_numbers_below_the_normal_range_for_zero_and_leaves_all_as_it_was():
+    tiny, threads = torch.full((3,), 1e-39), torch.get_num_threads()
+    with torch_threads(threads + 1):
+        assert torch.get_num_threads() == threads + 1
+        assert (tiny * 1).count_nonzero() == 0
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == threads + 1
+    assert torch.get_num_threads() == threads
+    assert (tiny * 1).count_nonzero() == 3

@@ -17,6 +17,7 @@ from monotau.agent import Agent
 from monotau.errors import ConfigError
 from monotau.evaluate import Evaluation
 from monotau.log import TIMING, read_lines
+from monotau.presets import resolve
 from monotau.run import FILES, default_directory, draw_most_telling_state, state_of, train_into
 from monotau.storage import read_json, unfinished, write_json
 from tests.small_runs import SMALL, silent, small_run
@@ -123,7 +124,8 @@ def test_the_outcome_sums_up_the_metrics(finished):
     assert (result["steps"], result["updates"]) == (200, 76)
     assert result["random"].items() <= random.items()
     assert result["final"].items() <= greedy[-1].items()
-    assert result["best_return_mean"] == max(line["return_mean"] for line in greedy)
+    best = max(greedy, key=lambda line: line["return_mean"])
+    assert result["best"] == {name: best[name] for name in ("step", "return_mean", "return_std", "episodes")}
     assert f"final evaluation: return {result['final']['return_mean']:.2f} ± " in text
     assert f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}" in text
     assert text.count("evaluation: return") == 3
@@ -221,8 +223,10 @@ def test_a_directory_is_called_by_its_name_whatever_is_in_it(tmp_path, undrawn):
 
 
 def test_runs_go_where_their_settings_say():
-    config = small_run("iqn", "monotau/Chain-v0", seed=3).config
-    assert str(default_directory(config)) == "runs/iqn_monotau-Chain-v0_seed3"
+    resolved = small_run("iqn", "monotau/Chain-v0", seed=3)
+    assert str(default_directory(resolved)) == "runs/iqn_monotau-Chain-v0_seed3"
+    unusual = resolve("iqn", {"env": {"id": "ALE/Pong-v5"}}, profile="atari-fast")
+    assert str(default_directory(unusual)) == "runs/iqn-atari-fast_ALE-Pong-v5-noop_seed0"
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "iqn-dpe"])

@@ -1,6 +1,7 @@
 """The Python API: an agent for one environment, in a few lines."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from monotau.devices import torch_threads
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs import EnvFactory, EnvSource
 from monotau.envs.atari import default_protocol, is_atari
-from monotau.errors import ConfigError, StorageFault
+from monotau.errors import ConfigError, MissingExtra, StorageFault
 from monotau.evaluate import Evaluation, evaluate
 from monotau.log import Line, Log
 from monotau.memory import plan_memory
@@ -220,7 +221,9 @@ class Agent:
         elif env is not None:  # keyword arguments are for making an environment by its id
             config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
         if env is not None or (made_for.env_by_id and is_harmless(config.env)):
-            envs = EnvFactory(config.env, source)
+            with suppress(MissingExtra) if env is None else nullcontext():  # it can do without, until it is to play
+                envs = EnvFactory(config.env, source)
+        if envs is not None:
             here = MadeFor.of(envs)
             if replace(here, env_by_id=made_for.env_by_id) != made_for:
                 raise ConfigError(f"the agent in {directory} is for {made_for}, but {envs.name} has {here}.")
@@ -235,6 +238,8 @@ class Agent:
 
     def _envs(self) -> EnvFactory:
         if self.envs is None:
+            if self._made_for.env_by_id and is_harmless(self.config.env):
+                EnvFactory(self.config.env)  # says which package is missing
             raise ConfigError(
                 f"this agent was loaded without its environment ({self.config.env.id}), which is not made from a file: "
                 "name it by Agent.load(directory, env=...) or monotau evaluate --env."

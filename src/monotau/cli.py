@@ -175,7 +175,7 @@ def _train(words: list[str], console: Console) -> None:
         console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
     else:
         with stoppable():
-            train_into(given.out or default_directory(resolved.config), resolved, console, given.force)
+            train_into(given.out or default_directory(resolved), resolved, console, given.force)
 
 
 def _named_first(words: list[str]) -> dict[str, str]:
@@ -238,7 +238,8 @@ def _evaluate(words: list[str], console: Console) -> None:
             alpha=given.alpha,
             eta=given.eta,
         )
-    console.print(json.dumps(played.line() | risk.line(), indent=2), highlight=False)
+    about = {"env": agent.config.env.id, "protocol": agent.config.env.protocol}
+    console.print(json.dumps(about | played.line() | risk.line(), indent=2), highlight=False)
 
 
 def _agent_in(directory: Path, *, best: bool) -> Path:

@@ -10,7 +10,6 @@ from monotau.errors import ConfigError, check_least
 from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig
 from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig
 from monotau.networks.factory import OptimiserConfig
-from monotau.networks.layers import Precision
 from monotau.replay import REPLAYS, ReplayConfig, Uniform
 from monotau.settings import Kinds, to_plain
 
@@ -80,7 +79,7 @@ class Config:
     """Give the head's layers noise of learned size (NoisyNet), under any explorer; evaluation is without it."""
     dueling: bool = False
     """Split the head into a value that all actions share and advantages, under any head."""
-    precision: Precision = "fp32"
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
     """Arithmetic of the large products. bf16 keeps weights and last layers in fp32 and is slow without hardware for it,
     which auto looks for."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

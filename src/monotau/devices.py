@@ -24,6 +24,17 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run a block with one CPU thread: for a few observations, several wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def sent(parts: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
     """Return host tensors, alike but for their first axis, on `device`: one transfer for all of them.
 

@@ -9,6 +9,10 @@ class ConfigError(ValueError):
     """A setting, name or file that cannot be used; found before anything is written."""
 
 
+class MissingExtra(ConfigError):
+    """A package that only some environments need is not installed."""
+
+
 class EnvironmentFault(RuntimeError):
     """The environment handed back something that must not be learned from."""
 

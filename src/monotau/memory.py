@@ -126,8 +126,13 @@ def _gigabytes(size: int) -> str:
 def plan_memory(resolved: Resolved, say: Callable[[str], None], *, force: bool = False) -> None:
     """Say what a run takes, where it is much; more than this machine can give is refused, unless forced."""
     plan = MemoryPlan.of(resolved, available_bytes())
-    if not force:
+    try:
         plan.check()
+    except ConfigError:
+        if not force:
+            raise
+        say(f"[yellow]warning:[/] memory: {plan.sum}; the run may be killed when its replay fills")
+        return
     if plan.total >= WORTH_A_LINE:
         say(f"memory: {plan.sum}")
 

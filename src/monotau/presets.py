@@ -156,11 +156,16 @@ def resolve(
     if source is None:
         given = _over({"env": {"protocol": default_protocol(_env_id(given))}}, given)
     envs = EnvFactory(override(EnvConfig(), given.get("env", {}), KINDS, "env"), source)
-    if profile is None:
-        profile = default_profile(envs.observation_spec)
-        profile = PRESETS[preset].atari_profile if profile == "atari" else profile
-    plain = _over({"env": {"id": envs.name}}, given)
+    profile = profile or usual_profile(preset, envs.observation_spec)
+    alone = {} if envs.reusable else {"num_envs": 1}  # of which a profile may want more
+    plain = _over({"env": {"id": envs.name} | alone}, given)
     return Resolved(settle(preset, profile, plain, envs.observation_spec), envs)
+
+
+def usual_profile(preset: str, spec: ObservationSpec) -> str:
+    """Name of the profile that a preset takes for observations, unless it is told another."""
+    suited = default_profile(spec)
+    return PRESETS[preset].atari_profile if suited == "atari" else suited
 
 
 def _env_id(given: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFau
 from monotau.evaluate import Evaluation
 from monotau.log import METRICS, Line, Log
 from monotau.memory import plan_memory
-from monotau.presets import DEFAULT_PRESET, Resolved
+from monotau.presets import DEFAULT_PRESET, Resolved, usual_profile
 from monotau.processes import LOCK, Stopped, locked
 from monotau.progress import Display
 from monotau.report import draw_learning_curve, draw_quantile_functions
@@ -44,10 +44,12 @@ FILES = {
 }
 
 
-def default_directory(config: Config) -> Path:
-    """Return where a run goes if not told otherwise."""
-    env = re.sub("[/: ]", "-", config.env.title)
-    return Path("runs") / f"{config.preset}_{env}_seed{config.seed}"
+def default_directory(resolved: Resolved) -> Path:
+    """Return where a run goes if not told otherwise; what is unusual and tells scores apart is in the name."""
+    config = resolved.config
+    usual = config.profile == usual_profile(config.preset, resolved.envs.observation_spec)
+    parts = [config.preset if usual else f"{config.preset}-{config.profile}", config.env.title, f"seed{config.seed}"]
+    return Path("runs") / "_".join(re.sub("[/: ]", "-", part) for part in parts)
 
 
 def state_of(directory: Path, config: Config) -> str:
@@ -165,7 +167,8 @@ def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory
     except EnvironmentFault as fault:
         raise EnvironmentFault(f"{fault} ({checkpoints.last_good})") from fault
     except (Stopped, KeyboardInterrupt):
-        say(f"stopped at step {training.step:,d}; {escape(checkpoints.last_good)}; the same command goes on")
+        then = "goes on" if checkpoints.manifest else "starts over"
+        say(f"stopped at step {training.step:,d}; {escape(checkpoints.last_good)}; the same command {then}")
         raise
     finally:
         training.log.close()
@@ -218,29 +221,32 @@ def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory
     write_json(
         directory / "result.json",
         {
+            "preset": config.preset,
+            "env": config.env.id,
             "protocol": config.env.protocol,
+            "seed": config.seed,
             "steps": training.step,
             "updates": training.updates,
             "seconds": before + time.perf_counter() - start,
             "random": {name: random[name] for name in last.line()},
             "final": last.line(),
-            "best_return_mean": _best(lines),
+            "best": _best(lines),
         },
     )
 
 
 def _evaluate(agent: Agent, training: Training, directory: Path) -> Evaluation:
     """Evaluate, and keep the agent if it was never better."""
-    best = _best(training.log.lines)
     evaluation = training.evaluate()
-    if _best(training.log.lines) > best:
+    if _best(training.log.lines)["step"] == training.step:
         agent.write(directory / "best_agent")
     return evaluation
 
 
-def _best(lines: Sequence[Line]) -> float:
-    """Highest mean return of an evaluation so far."""
-    return max((line["return_mean"] for line in lines if line.get("policy") == "greedy"), default=-math.inf)
+def _best(lines: Sequence[Line]) -> Line:
+    """Return step, return and spread of the best evaluation, the first of several."""
+    best = max((line for line in lines if line.get("policy") == "greedy"), key=lambda line: line["return_mean"])
+    return {name: best[name] for name in ("step", "return_mean", "return_std", "episodes")}
 
 
 def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, path: Path) -> None:
@@ -269,10 +275,10 @@ def _report(directory: Path, display: Display) -> None:
     path = directory / "result.json"
     try:
         result = read_json(path)
-        random, final = result["random"], result["final"]
+        random, final, best = result["random"], result["final"], result["best"]
         display.say(
             f"\nfinal evaluation: return [bold]{final['return_mean']:.2f}[/] ± {final['return_std']:.2f} over "
-            f"{final['episodes']:d} episodes (best {result['best_return_mean']:.2f}), random policy "
+            f"{final['episodes']:d} episodes (best {best['return_mean']:.2f} at step {best['step']:,d}), random policy "
             f"{random['return_mean']:.2f} ± {random['return_std']:.2f}; {result['seconds']:.0f} s"
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -17,7 +17,7 @@ from monotau.learner import Learner
 from monotau.log import Log
 from monotau.networks.compiling import Compiler
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
-from monotau.networks.layers import Layers
+from monotau.networks.layers import Layers, settle_precision
 from monotau.presets import Resolved
 from monotau.progress import Display
 from monotau.replay import Batch, Layout
@@ -36,16 +36,17 @@ class Brain:
     """The networks of an agent and how they choose: all that is needed to act, none of what is needed to train."""
 
     def __init__(self, config: Config, spec: ObservationSpec, actions: int, device: torch.device | None = None) -> None:
+        device = device or pick_device(config.device)
         factory = NetworkFactory(
             spec,
             config.env.frame_stack,
             actions,
             config.torso,
             config.head,
-            Layers(config.precision, config.noisy, config.dueling),
+            Layers(settle_precision(config.precision, device), config.noisy, config.dueling),
             config.optimiser,
             config.seed,
-            device or pick_device(config.device),
+            device,
             Compiler(wanted=config.compile),
         )
         self.device = factory.device

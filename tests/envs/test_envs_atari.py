@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from counting import factory
-from tests.small_runs import SMALL
+from tests.small_runs import SMALL, Frames
 
 from monotau import Agent
 from monotau.envs import EnvConfig, EnvFactory, list_envs
@@ -225,3 +225,29 @@ def test_an_agent_of_a_game_is_saved_loaded_and_played_elsewhere(tmp_path):
     assert agent.quantiles(frame, [0.1, 0.9]).equal(again.quantiles(frame, [0.1, 0.9]))
     with pytest.raises(ConfigError, match=r"is for 6 actions .*, but CartPole-v1 has"):
         Agent.load(tmp_path, "CartPole-v1")
+
+
+def test_without_the_emulator_an_agent_predicts_and_says_what_is_missing_when_it_is_to_play(tmp_path, monkeypatch):
+    Agent(PONG, "ndqfn", env_settings={"frame_stack": 2}, **TINY).save(tmp_path)
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    agent = Agent.load(tmp_path)
+    assert agent.predict(np.zeros((84, 84), np.uint8))[0] in range(6)
+    with pytest.raises(ConfigError, match=r"pip install 'monotau\[atari\]'"):
+        agent.evaluate(1)
+    with pytest.raises(ConfigError, match=r"pip install 'monotau\[atari\]'"):
+        Agent.load(tmp_path, PONG)
+
+
+@pytest.mark.parametrize("given", ["ALE/MontezumaRevnge-v5", "MontezumaRevenge-v4", "montezumarevengenoframeskip-v4"])
+def test_only_ids_that_can_be_used_are_suggested(given):
+    with pytest.raises(ConfigError, match="Did you mean") as caught:
+        resolve("ndqfn", {"env": {"id": given}})
+    suggested = str(caught.value).split("?")[0].split("'")[3::2]
+    assert "ALE/MontezumaRevenge-v5" in suggested
+    assert not {name for name in suggested if name.startswith("Montezuma")}
+
+
+def test_a_ready_made_game_is_alone_in_a_profile_that_wants_several():
+    screens = Frames(gym.spaces.Box(0, 255, (84, 84), np.uint8))
+    config = resolve("ndqfn-fast", source=screens).config
+    assert (config.profile, config.env.num_envs) == ("atari-fast", 1)

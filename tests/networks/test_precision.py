@@ -39,12 +39,12 @@ def test_bf16_quantile_functions_do_not_cross_either():
 
 
 @pytest.mark.parametrize(
-    ("precision", "has", "short"), [("auto", True, True), ("auto", False, False), ("fp32", True, False)]
+    ("wanted", "has", "settled"),
+    [("auto", True, "bf16"), ("auto", False, "fp32"), ("fp32", True, "fp32"), ("bf16", False, "bf16")],
 )
-def test_auto_is_bf16_where_the_processor_multiplies_it(precision, has, short, monkeypatch):
+def test_auto_is_bf16_where_the_processor_multiplies_it(wanted, has, settled, monkeypatch):
     monkeypatch.setattr(layers, "multiplies_bf16", lambda device: has)
-    with layers.large_products(precision, torch.device("cpu")):
-        assert torch.is_autocast_enabled("cpu") is short
+    assert layers.settle_precision(wanted, torch.device("cpu")) == settled
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_auto_is_bf16_where_the_processor_multiplies_it(precision, has, short, m
 )
 def test_whether_the_processor_multiplies_bf16_is_read_from_its_flags(flags, has, monkeypatch):
     monkeypatch.setattr(layers.Path, "read_text", lambda path, encoding: f"model : x\nflags : {flags}\n")
-    assert layers.multiplies_bf16.__wrapped__("cpu") is has
-    assert layers.multiplies_bf16.__wrapped__("meta") is False
+    assert layers.multiplies_bf16("cpu") is has
+    assert layers.multiplies_bf16("meta") is False
 
 
 def test_where_nothing_tells_of_the_processor_it_does_not_multiply_bf16(monkeypatch):
@@ -62,4 +62,4 @@ def test_where_nothing_tells_of_the_processor_it_does_not_multiply_bf16(monkeypa
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(layers.Path, "read_text", absent)
-    assert layers.multiplies_bf16.__wrapped__("cpu") is False
+    assert layers.multiplies_bf16("cpu") is False

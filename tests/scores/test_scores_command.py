@@ -81,7 +81,15 @@ def test_runs_stand_beside_what_is_published(call, runs):
     assert re.fullmatch(r"\d+ \[\d+, \d+\]", best[2])
     assert "iqn: runs of 2,000 steps; 1 of them unfinished" in sticky
     assert "without 55 games, so not to be compared" in sticky
-    assert line_of(sticky, "iqn", "Rainbow", "best") == ["iqn", "Rainbow", "best", "0", "2"]
+    assert "probability of improvement" not in out  # on two games
+
+
+def test_rows_with_enough_games_in_common_are_compared(call, tmp_path):
+    for game in ("Pong", "MsPacman", "Alien", "Amidar", "Qbert"):
+        write_run(tmp_path / game, [5.0], env_id=f"ALE/{game}-v5")
+    _, out, _ = call(tmp_path)
+    compared = out.split("probability of improvement", 1)[1].split("\n\n")[0]
+    assert line_of(compared, "iqn", "Rainbow", "best") == ["iqn", "Rainbow", "best", "0", "5"]
 
 
 def test_all_games_can_be_shown(call, runs):
@@ -154,11 +162,42 @@ def test_what_cannot_be_used_is_one_line(call, runs, monkeypatch, words, message
     assert re.search(message, err)
 
 
-def test_one_unreadable_run_among_others_stops_the_command(call, runs):
+def test_one_unreadable_run_among_others_is_left_out_and_alone_it_is_refused(call, runs):
     (runs / "Pong0" / "metrics.jsonl").write_text("nonsense\n{}\n")
     code, out, err = call(runs)
-    assert (code, out) == (2, "")
-    assert "metrics.jsonl, line 1 is not JSON" in err
+    assert code == 0
+    assert line_of(out.split("Protocol sticky", 1)[1], "iqn (partial)", "best")[-2:] == ["2 of 57", "4"]
+    assert re.search(r"Pong0 is left out: .*metrics.jsonl, line 1 is not JSON", err)
+    assert call(runs / "Pong0")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"env": {"max_episode_steps": 100}}, "its games were cut after 100 steps"),
+        ({"evaluation": {"epsilon": 0.5}}, "its evaluation.epsilon is 0.5, and scores are compared at 0.001"),
+    ],
+)
+def test_scores_that_are_none_of_the_protocol_are_left_out(call, runs, change, reason):
+    path = runs / "Pong0" / "config.json"
+    config = json.loads(path.read_text())
+    for section, values in change.items():
+        config.setdefault(section, {}).update(values)
+    path.write_text(json.dumps(config))
+    code, _, err = call(runs)
+    assert code == 0
+    assert f"Pong0 is left out: {reason}" in err
+
+
+def test_runs_of_an_unusual_profile_are_a_row_of_their_own(call, runs):
+    for name, preset in (("Pong0", "iqn"), ("Pong1", "ndqfn-fast")):
+        path = runs / name / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"profile": "atari-fast", "preset": preset}))
+    _, out, _ = call(runs)
+    sticky = out.split("Protocol sticky", 1)[1]
+    assert line_of(sticky, "iqn atari-fast (partial)", "best")[-1] == "1"
+    assert line_of(sticky, "ndqfn-fast (partial)", "best")[-1] == "1"  # whose usual one it is
+    assert line_of(sticky, "iqn (partial)", "best")[-1] == "3"
 
 
 def test_several_runs_without_a_score_are_counted(call, runs):

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from monotau.envs.catalog import unknown_id
 from monotau.envs.games import PREFIX, id_of
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, MissingExtra
 from monotau.processes import cores
 
 FRAME_SKIP = 4
@@ -79,7 +79,7 @@ def rom_of(env_id: str) -> str:
     try:
         from ale_py import roms  # only now: it is an extra
     except ImportError as error:
-        raise ConfigError(
+        raise MissingExtra(
             f"env.id is {env_id!r}, but the emulator cannot be imported ({error}); pip install 'monotau[atari]'"
         ) from error
     games = {id_of(rom): rom for rom in roms.get_all_rom_ids()}

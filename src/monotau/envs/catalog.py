@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
 from monotau.envs.deep_sea import DeepSea
 from monotau.envs.games import ATARI57, id_of
 from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, MissingExtra
 
 OWN: dict[str, tuple[type[gym.Env], str]] = {  # a new world: one class, one line here
     "monotau/DeepSea-v0": (DeepSea, "deep exploration: one of 2^size action sequences pays (size, stochastic)"),
@@ -57,7 +58,7 @@ def register_minatar() -> None:
     try:
         import minatar.gym  # only now: it loads pandas and seaborn, which takes a second
     except ModuleNotFoundError as error:
-        raise ConfigError(
+        raise MissingExtra(
             f"env.id begins with {MINATAR_PREFIX!r}, but MinAtar cannot be imported ({error}); "
             f"pip install monotau[minatar]"
         ) from error
@@ -69,12 +70,18 @@ def list_envs() -> list[tuple[str, str]]:
     """Return (id, description) of the environments that work as they are installed here."""
     own = [(env_id, description) for env_id, (_, description) in OWN.items()]
     minatar = _minatar_envs() if importlib.util.find_spec("minatar") else []
-    return own + minatar + _gymnasium_envs() + (_atari_envs() if importlib.util.find_spec("ale_py") else [])
+    return own + minatar + _gymnasium_envs() + _atari_envs()
+
+
+def is_emulators(spec: EnvSpec) -> bool:
+    """Whether an id is registered by the Atari emulator itself: of another name, of no known protocol, or both."""
+    return str(spec.entry_point).startswith("ale_py")
 
 
 def unknown_id(env_id: str, more: Iterable[str] = ()) -> ConfigError:
     """Return the error for an id that nobody registered, with the nearest ids in it."""
-    ids = {*gym.registry, *(known for known, _ in list_envs()), *more}
+    known = {env_id for env_id, spec in gym.registry.items() if not is_emulators(spec)}
+    ids = {*known, *(listed for listed, _ in list_envs()), *more}
     near = _nearest(env_id, ids)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ConfigError(
@@ -92,7 +99,8 @@ def _minatar_envs() -> list[tuple[str, str]]:
 
 
 def _atari_envs() -> list[tuple[str, str]]:
-    return [(id_of(game), "Atari 2600, 84 x 84 grey; protocols noop and sticky") for game in ATARI57]
+    missing = "" if importlib.util.find_spec("ale_py") else "; needs pip install 'monotau[atari]'"
+    return [(id_of(game), f"Atari 2600, 84 x 84 grey; protocols noop and sticky{missing}") for game in ATARI57]
 
 
 def _gymnasium_envs() -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from monotau.envs.atari import FRAME, AtariVector, ProtocolName, check_protocol, is_atari
-from monotau.envs.catalog import MINATAR_PREFIX, register_minatar, register_own, unknown_id
+from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, register_own, unknown_id
 from monotau.envs.checked import Checked, name_of
 from monotau.envs.spec import ObservationSpec, describe_space
 from monotau.errors import ConfigError, EnvironmentFault, check_least, in_one_line
@@ -175,7 +175,7 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
     if config.id.startswith(MINATAR_PREFIX):
         register_minatar()
     registered = gym.registry.get(config.id)
-    if registered and str(registered.entry_point).startswith("ale_py"):  # a game's id of old, of no known protocol
+    if registered and is_emulators(registered):
         raise unknown_id(config.id)
     try:
         return gym.make(

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Precision = Literal["fp32", "bf16", "auto"]
+Precision = Literal["fp32", "bf16"]
 
 FIRST_NOISE = 0.5
 """sigma_0 of NoisyNet: standard deviation of a weight's noise at the start, times the root of its layer's inputs."""
@@ -36,11 +35,16 @@ class Layers:
 
 def large_products(precision: Precision, device: torch.device) -> torch.autocast:
     """Context in which convolutions and matrix products run in `precision`; weights stay in fp32 whatever it is."""
-    short = precision == "bf16" or (precision == "auto" and multiplies_bf16(device.type))
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=short)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
-@cache
+def settle_precision(wanted: Literal["fp32", "bf16", "auto"], device: torch.device) -> Precision:
+    """Return what is wanted, or for `auto` what is faster on the device."""
+    if wanted != "auto":
+        return wanted
+    return "bf16" if multiplies_bf16(device.type) else "fp32"
+
+
 def multiplies_bf16(device: str) -> bool:
     """Whether a device has instructions for products in bf16, without which they are slower than in fp32."""
     if device == "cuda":

@@ -52,7 +52,10 @@ def show_scores(given: ScoresCommand, console: Console) -> None:
 def _read(paths: Sequence[Path], games: str) -> list[Run]:
     runs, skipped = [], []
     for directory in find_runs(paths):
-        run = read_run(directory)
+        try:
+            run = read_run(directory)
+        except ConfigError as damage:
+            run = str(damage).rstrip(".")
         if isinstance(run, Run) and run.game not in games_of(games):
             run = f"{run.game} is not in {games}"
         if isinstance(run, Run):

@@ -11,6 +11,9 @@ from monotau.envs.atari import PROTOCOLS
 from monotau.scores.summary import AGGREGATES, TAUS, Comparison, Estimate, Row, compare, profile_of
 from monotau.scores.tables import games_of, normalised, published, quoted, references
 
+ENOUGH_GAMES = 5
+"""Below, the table says nothing of the probability of improvement; JSON does."""
+
 HEADINGS = {"median": "median", "iqm": "IQM", "optimality_gap": "gap", "above_human": "> human", "mean": "mean"}
 
 QUOTED = "the NDQFN paper's Table 1 as quoted (aggregates, not recomputed): 55 games by its caption, constants not said"
@@ -55,7 +58,7 @@ def to_table(selection: Selection) -> str:
         rows = [row for row in selection.rows if row.protocol == protocol]
         if rows:
             blocks.append("\n".join([f"Protocol {protocol}: {rules.about}", *_aggregates(rows), *_notes(rows)]))
-        if comparisons := compare(rows):
+        if comparisons := [pair for pair in compare(rows) if pair.games >= ENOUGH_GAMES]:
             title = f"Protocol {protocol}: probability of improvement in percent, on the games that both have"
             blocks.append("\n".join([title, *_comparisons(comparisons)]))
         if rows and selection.per_game:

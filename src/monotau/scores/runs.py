@@ -10,9 +10,12 @@ from typing import Any, Literal, get_args
 from monotau.envs.games import game_of
 from monotau.errors import ConfigError
 from monotau.log import METRICS, read_lines
+from monotau.presets import PRESETS
 from monotau.scores.tables import Protocol
 from monotau.settings import brief
 from monotau.storage import read_json
+
+EVALUATION_EPSILON = 0.001
 
 Measure = Literal["best", "last"]
 """Which of a run's evaluations is its score."""
@@ -24,6 +27,7 @@ class Run:
 
     directory: Path
     preset: str
+    """With its profile, if that is not the paper's or the preset's own: those are other settings."""
     protocol: Protocol
     game: str
     seed: int
@@ -60,10 +64,11 @@ def read_run(directory: Path) -> Run | str:
     """Return what a run scored, or why it has no score to be compared; one that cannot be read is refused."""
     config = read_json(directory / "config.json")
     env = config.get("env")
-    preset, seed = config.get("preset"), config.get("seed")
+    preset, profile, seed = config.get("preset"), config.get("profile"), config.get("seed")
     env_id = env.get("id") if isinstance(env, dict) else None
     if not isinstance(env, dict) or not isinstance(env_id, str) or not isinstance(preset, str) or type(seed) is not int:
         raise ConfigError(f"{directory / 'config.json'} is not a run's: it lacks a preset, a seed or env.id.")
+    usual = PRESETS[preset].atari_profile if preset in PRESETS else None
     game = game_of(env_id)
     if game is None:
         return f"{env_id} is none of the 57 Atari games"
@@ -71,6 +76,8 @@ def read_run(directory: Path) -> Run | str:
     protocol = next((known for known in get_args(Protocol) if known == named), None)
     if protocol is None:
         return f"its env.protocol is {brief(named)}, and only {' and '.join(get_args(Protocol))} can be compared"
+    if (reason := _departure(config)) is not None:
+        return reason
     lines = read_lines(directory / METRICS) if (directory / METRICS).exists() else []
     evaluations = [line for line in lines if line.get("kind") == "eval" and line.get("policy") == "greedy"]
     if not evaluations:
@@ -78,7 +85,7 @@ def read_run(directory: Path) -> Run | str:
     returns = [_number(line, "return_mean", directory) for line in evaluations]
     return Run(
         directory=directory,
-        preset=preset,
+        preset=preset if profile in (None, "atari", usual) else f"{preset} {profile}",
         protocol=protocol,
         game=game,
         seed=seed,
@@ -87,6 +94,17 @@ def read_run(directory: Path) -> Run | str:
         step=int(_number(evaluations[-1], "step", directory)),
         finished=(directory / "result.json").exists(),
     )
+
+
+def _departure(config: Mapping[str, Any]) -> str | None:
+    """Say what makes the scores of a run no scores of its protocol, if anything does."""
+    env, evaluation = config["env"], config.get("evaluation", {})
+    if cut := env.get("max_episode_steps"):
+        return f"its games were cut after {brief(cut)} steps (env.max_episode_steps), which no protocol does"
+    epsilon = evaluation.get("epsilon") if isinstance(evaluation, dict) else None
+    if epsilon not in (None, EVALUATION_EPSILON):
+        return f"its evaluation.epsilon is {brief(epsilon)}, and scores are compared at {EVALUATION_EPSILON}"
+    return None
 
 
 def _number(line: Mapping[str, Any], name: str, directory: Path) -> float:
