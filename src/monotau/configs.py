@@ -80,8 +80,7 @@ class Config:
     dueling: bool = False
     """Split the head into a value that all actions share and advantages, under any head."""
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
-    """Arithmetic of the large products. bf16 keeps weights and last layers in fp32 and is slow without hardware for it,
-    which auto looks for."""
+    """Arithmetic of the large products; bf16 keeps weights in fp32, and auto takes it where the hardware has it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where networks live; auto takes a GPU if there is one."""
     compile: bool = False

@@ -124,7 +124,10 @@ class Learner:
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
         """Numbers worth logging about the online network's distributions in the states of a batch."""
         view = self.online.look(batch.observations, self.online.fractions(Role.LEARN, len(batch.actions), generator))
-        numbers = {"q_mean": view.mean().max(dim=1).values.mean().item(), "crossing": view.crossing().mean().item()}
+        best = view.mean().max(dim=1).values
+        # A q_std of about zero means that all states look alike to the network: its features have died.
+        numbers = {"q_mean": best.mean().item(), "q_std": best.std(correction=0).item()}
+        numbers["crossing"] = view.crossing().mean().item()
         return numbers | self.online.head.statistics(view)
 
     def state(self) -> dict[str, Tensor]:

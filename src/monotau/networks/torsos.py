@@ -124,7 +124,7 @@ class Nature(TorsoConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Compact(TorsoConfig):
-    """The two convolutions of the first DQN (2013) and a fully connected layer: a small share of the usual work."""
+    """The two convolutions of the first DQN (2013) and a normed, fully connected layer: a small share of the work."""
 
     width: int = 256
     """Units of the fully connected layer."""
@@ -136,7 +136,10 @@ class Compact(TorsoConfig):
         """Make the torso."""
         shapes = ((16, 8, 4), (32, 4, 2))
         body, features = convolutions(spec, stack, shapes, ((0, 0), (0, 0)), name="compact", least=20)
-        return Torso(spec, nn.Sequential(body, nn.Linear(features, self.width), nn.ReLU()), self.width, precision)
+        # Without the norm, the way down to the usual return leads through the features: all of them die in a few
+        # thousand updates, and the same is predicted for every state. With it about half are above zero in any state.
+        norm = nn.LayerNorm(self.width, elementwise_affine=False)
+        return Torso(spec, nn.Sequential(body, nn.Linear(features, self.width), norm, nn.ReLU()), self.width, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
