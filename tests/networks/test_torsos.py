@@ -5,7 +5,7 @@ import torch
 
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError
-from monotau.networks.torsos import TORSOS, Dopamine, Mlp, Nature, Small, default_torso, prepare
+from monotau.networks.torsos import TORSOS, Compact, Dopamine, Mlp, Nature, Small, default_torso, prepare
 
 
 def image(*shape, dtype="uint8", channels_last=False, scale=1 / 255):
@@ -26,10 +26,39 @@ STATES = ObservationSpec(kind="discrete", shape=(), dtype="int64", channels_last
 
 def test_atari_features_have_the_published_sizes():
     frames = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
-    for torso, size in ((Nature(), 3136), (Dopamine(), 7744)):
+    for torso, size in ((Nature(), 3136), (Dopamine(), 7744), (Compact(width=100), 100)):
         made = torso.build(ATARI, 4, "fp32")
         assert made.features == size
         assert made(frames).shape == (2, size)
+
+
+def test_the_features_of_the_compact_torso_cannot_all_die():
+    """Not even with weights under which, without the norm, no feature is above zero in any state."""
+    torso = Compact(width=50).build(ATARI, 4, "fp32")
+    with torch.no_grad():
+        torso.body[1].bias.fill_(-1000.0).add_(torch.randn(50))
+    features = torso(torch.randint(0, 256, (8, 4, 84, 84), dtype=torch.uint8))
+    assert ((features > 0).sum(dim=1) >= 10).all()
+    assert torso.body[1].weight.requires_grad
+    assert features.std(dim=0).max() > 1e-3  # and they still tell states apart
+
+
+@pytest.mark.parametrize("torso", [Compact(), Nature()])
+def test_the_way_back_has_the_channels_last_in_memory_and_the_same_gradients(torso, monkeypatch):
+    frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
+    made = torso.build(ATARI, 4, "fp32")
+    assert prepare(frames, ATARI).is_contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        assert prepare(frames, ATARI).is_contiguous()
+        plain = made(frames)
+    features = made(frames)
+    torch.testing.assert_close(features.detach(), plain, rtol=1e-4, atol=1e-5)
+    features.square().sum().backward()
+    quick = [parameter.grad.clone() for parameter in made.parameters()]
+    made.zero_grad()
+    made.body(prepare(frames, ATARI).contiguous()).square().sum().backward()
+    for one, other in zip(quick, made.parameters(), strict=True):
+        torch.testing.assert_close(one, other.grad, rtol=1e-3, atol=1e-3)
 
 
 def test_pixels_are_scaled_to_unit_range():
@@ -70,7 +99,7 @@ def test_images_may_be_taken_as_vectors():
     assert Mlp(width=5).build(ATARI, 1, "fp32")(torch.zeros(2, 1, 84, 84, dtype=torch.uint8)).shape == (2, 5)
 
 
-@pytest.mark.parametrize("name", ["small", "nature", "dopamine"])
+@pytest.mark.parametrize("name", ["small", "compact", "nature", "dopamine"])
 def test_a_torso_that_cannot_see_says_so(name):
     with pytest.raises(ConfigError, match=f"torso '{name}' needs images of at least .* observations are vectors"):
         TORSOS[name]().build(VECTOR, 1, "fp32")
