@@ -141,6 +141,11 @@ def test_importance_weights_scale_the_gradient_of_each_transition():
 
 
 def test_diagnosis_names_the_numbers_that_are_logged():
-    numbers = make_learner(SMALL_NDQFN).diagnose(random_batch(), torch.Generator())
-    assert set(numbers) == {"q_mean", "crossing", "dead_increments"}
+    learner, batch = make_learner(SMALL_NDQFN), random_batch()
+    numbers = learner.diagnose(batch, torch.Generator())
+    assert set(numbers) == {"q_mean", "q_std", "crossing", "dead_increments"}
+    fractions = learner.online.fractions(Role.ACT, len(batch.actions), None)
+    best = learner.online.look(batch.observations, fractions).mean().max(dim=1).values
+    assert numbers["q_mean"] == pytest.approx(best.mean().item(), abs=1e-6)
+    assert numbers["q_std"] == pytest.approx((best - best.mean()).square().mean().sqrt().item(), abs=1e-6)
     assert numbers["crossing"] == 0
