@@ -14,7 +14,7 @@ from rich.console import Console
 from torch import Tensor
 
 from monotau.configs import KINDS, Config
-from monotau.devices import torch_threads
+from monotau.devices import one_thread, torch_threads
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs import EnvFactory, EnvSource
 from monotau.envs.atari import default_protocol, is_atari
@@ -130,6 +130,7 @@ class Agent:
                 on_episode=on_episode,
             )
 
+    @one_thread()
     def predict(
         self,
         observation: Any,

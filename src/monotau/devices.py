@@ -26,7 +26,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run a block with one CPU thread: for a few observations, several wait for each other longer than they work."""
+    """Run a block with one CPU thread: for one observation, several wait for each other longer than they work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

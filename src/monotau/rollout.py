@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Int, Shaped
 
-from monotau.devices import one_thread, sent
+from monotau.devices import sent
 from monotau.distributions import MEAN, Risk
 from monotau.envs import EnvFactory
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
@@ -47,7 +47,6 @@ class Policy:
         return actions
 
     @torch.no_grad()
-    @one_thread()
     def best(
         self, observations: Shaped[np.ndarray, "E S *frame"], generator: torch.Generator | None
     ) -> Int[np.ndarray, " E"]:
