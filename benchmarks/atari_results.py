@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from monotau.log import METRICS, Line, read_lines
-from monotau.report import draw_learning_curve
+from monotau.report.figures import draw_learning_curve
 from monotau.storage import read_json
 
 HOME = Path(__file__).parent.parent / "results" / "atari"

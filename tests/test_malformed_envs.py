@@ -17,7 +17,8 @@ from monotau.checkpoint import Checkpoints
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.presets import resolve
 from monotau.report.figures import new_figure, plot_quantile_functions
-from monotau.run import draw_most_telling_state, train_into
+from monotau.report.telling import draw_most_telling_state
+from monotau.run import train_into
 from monotau.storage import read_json
 from tests.malformed import IMAGE, LEFT_OUT, SECOND_ITERATION, STATES, TINY, VECTOR, World, at, only_in
 from tests.small_runs import silent

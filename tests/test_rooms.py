@@ -26,6 +26,7 @@ ORDER = [
     "log",
     "manifest",
     "processes",
+    "provenance",
     "devices",
     "progress",
     "distributions",

@@ -18,7 +18,8 @@ from monotau.errors import ConfigError
 from monotau.evaluate import Evaluation
 from monotau.log import TIMING, read_lines
 from monotau.presets import resolve
-from monotau.run import FILES, default_directory, draw_most_telling_state, state_of, train_into
+from monotau.report.telling import draw_most_telling_state
+from monotau.run import FILES, default_directory, state_of, train_into
 from monotau.storage import read_json, unfinished, write_json
 from tests.small_runs import SMALL, silent, small_run
 from tests.test_log import scalars

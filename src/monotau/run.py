@@ -1,6 +1,5 @@
 """The run directory, the unit of work: training into it is idempotent, and it says what it holds."""
 
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.markup import escape
 
@@ -26,13 +24,17 @@ from monotau.memory import plan_memory
 from monotau.presets import DEFAULT_PRESET, Resolved, usual_profile
 from monotau.processes import LOCK, Stopped, locked
 from monotau.progress import Display
-from monotau.report import draw_learning_curve, draw_quantile_functions
+from monotau.provenance import FILE_NAME as PROVENANCE
+from monotau.provenance import record_start
+from monotau.report.figures import draw_learning_curve
+from monotau.report.telling import draw_most_telling_state
 from monotau.settings import brief
 from monotau.storage import read_json, unfinished, write_json
 from monotau.train import Training
 
 FILES = {
     "config.json": "every setting",
+    PROVENANCE: "versions, commit and machine, for every start",
     "metrics.jsonl": "one line for each measurement",
     "events.out.tfevents.*": "the same for TensorBoard",
     "learning_curve.png": "returns over training",
@@ -154,6 +156,7 @@ def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory
     )
     try:
         _resume(checkpoints, agent, training, directory)
+        record_start(directory, training.step, agent.brain.device)
         _go_on(checkpoints, agent, training, directory)
     except OSError as error:
         raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}.") from None
@@ -247,27 +250,6 @@ def _best(lines: Sequence[Line]) -> Line:
     """Return step, return and spread of the best evaluation, the first of several."""
     best = max((line for line in lines if line.get("policy") == "greedy"), key=lambda line: line["return_mean"])
     return {name: best[name] for name in ("step", "return_mean", "return_std", "episodes")}
-
-
-def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, path: Path) -> None:
-    """Draw the distributions in that state of the evaluation in which the actions' means differ most."""
-    network = agent.brain.learner.online
-    taus = torch.linspace(0.001, 0.999, 500, device=agent.brain.device)
-    telling, most = None, -math.inf
-    for state in evaluation.states:  # one by one: with thousands of actions, all at once are gigabytes
-        curves = network.quantiles(torch.from_numpy(state[None]).to(agent.brain.device), taus)[0]  # A M
-        means = curves.mean(dim=-1)
-        difference = (means.max() - means.min()).item()
-        if telling is None or difference > most:
-            telling, most = curves, difference
-    assert telling is not None  # noqa: S101  # an evaluation has visited a state
-    draw_quantile_functions(
-        taus.cpu().numpy(),
-        telling.cpu().numpy(),
-        telling.mean(dim=-1).cpu().numpy(),
-        f"{title}\nthe state, of {len(evaluation.states)} visited, in which the actions differ most",
-        path,
-    )
 
 
 def _report(directory: Path, display: Display) -> None:

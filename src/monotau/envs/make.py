@@ -49,8 +49,9 @@ class EnvConfig:
 
     @property
     def title(self) -> str:
-        """The id and, of Atari, the protocol, without which a score means nothing."""
-        return self.id if self.protocol == "none" else f"{self.id} {self.protocol}"
+        """The id, of Atari the protocol, and what else the environment is made with: without, a score means nothing."""
+        protocol = [] if self.protocol == "none" else [self.protocol]
+        return " ".join([self.id, *protocol, *(f"{name}={value}" for name, value in self.kwargs.items())])
 
 
 @final
