@@ -91,10 +91,15 @@ class Suite:
         grid = product(self.seeds, self.places, self.methods)
         return [Cell(method=method, place=place, seed=seed) for seed, place, method in grid]
 
+    def given(self, cell: Cell) -> list[object]:
+        """Return all that a suite says of a cell; the same said of two cells makes the same runs of them."""
+        layers = [self.settings, cell.place.settings, *cell.method.settings]
+        return [cell.method.preset, cell.place.config, cell.seed, self.profile, self.scale, layers]
+
     def resolve(self, cell: Cell, threads: int | None = None) -> Resolved:
         """Settle all settings of a cell: those of the suite, then of its environment, its preset and its override."""
         env = cell.place.config
-        given: list[Settings] = [self.settings, cell.place.settings, *cell.method.settings]
+        given = (self.settings, cell.place.settings, *cell.method.settings)
         layers = [with_kinds(cell.method.preset, layer) for layer in given]
         own = {"seed": cell.seed, "env": {"id": env.id, "protocol": env.protocol, "kwargs": env.kwargs}}
         first: dict[str, Any] = {} if threads is None else {"threads": threads}
