@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from types import FrameType
 
@@ -53,8 +53,7 @@ def is_held(directory: Path) -> bool:
     """Whether a process, on whatever machine, trains into a directory at this moment."""
     try:
         with open(directory / LOCK, "rb", opener=opened_itself) as file:
-            flock(file, LOCK_EX | LOCK_NB)
-            flock(file, LOCK_UN)
+            flock(file, LOCK_SH | LOCK_NB)  # let go of when the file is closed
     except BlockingIOError:
         return True
     except OSError:  # nobody was ever there

@@ -20,7 +20,13 @@ from monotau.suites.watching import read_progress
 
 LOOK_SECONDS = 1.0
 
-COLOURS: Mapping[State, str] = {"finished": "green", "running": "cyan", "elsewhere": "yellow", "failed": "red", "waiting": "dim"}
+COLOURS: Mapping[State, str] = {
+    "finished": "green",
+    "running": "cyan",
+    "elsewhere": "yellow",
+    "failed": "red",
+    "waiting": "dim",
+}
 
 ORDER = ("running", "failed", "elsewhere", "finished", "waiting")
 """Of most interest first: a terminal may be too short for all."""
@@ -37,7 +43,7 @@ def sayer(console: Console) -> Callable[[str], None]:
     return partial(console.print, highlight=False, soft_wrap=True)
 
 
-def clock(seconds: float | None) -> str:
+def clock(seconds: float | int | None) -> str:
     """Write a time as people say it; nothing, if it is not known."""
     if seconds is None:
         return ""

@@ -51,6 +51,6 @@ def show_estimate(suite: Suite, finished: set[str], jobs: int, threads: int, con
     say("By a trial of a few updates on this machine, one at a time; evaluations count where their steps are set.")
 
 
-def gigabytes(size: float) -> str:
+def gigabytes(size: float | int) -> str:
     """Write a size."""
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
