@@ -68,7 +68,7 @@ def one_line(err):
 
 
 REFUSED = [
-    (["fly"], "the command 'fly' is unknown. Allowed: train, evaluate, scores, list."),
+    (["fly"], "the command 'fly' is unknown. Allowed: train, evaluate, suite, scores, list."),
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
     (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),
@@ -112,7 +112,7 @@ REFUSED = [
     (["evaluate", "a" * 300], "there is no agent in aaaa"),
     (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
     (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
-    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,replays,envs,games}"),
+    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,replays,envs,games,suites}"),
     (["list", "birds"], "invalid choice 'birds' for argument 'what'. Expected one of ('presets',"),
 ]
 
@@ -469,7 +469,7 @@ def test_a_broken_environment_stops_the_run_with_one_line(fault, call, faulty_wo
     assert "for 100 steps, seed 0" in out
     assert "(there is no checkpoint yet)" in err
     written = {path.name for path in (tmp_path / "run").iterdir() if "tfevents" not in path.name}
-    assert written == {".lock", "config.json", "metrics.jsonl"}
+    assert written == {".lock", "config.json", "metrics.jsonl", "provenance.json"}
 
 
 def program(*words, cwd):

@@ -18,6 +18,7 @@ from monotau.errors import ConfigError
 from monotau.evaluate import Evaluation
 from monotau.log import TIMING, read_lines
 from monotau.presets import resolve
+from monotau.report import telling
 from monotau.report.telling import draw_most_telling_state
 from monotau.run import FILES, default_directory, state_of, train_into
 from monotau.storage import read_json, unfinished, write_json
@@ -250,7 +251,7 @@ def test_the_state_drawn_is_the_one_in_which_the_actions_differ_most(tmp_path, m
     agent = Agent("CartPole-v1", **SMALL)
     states = np.random.default_rng(5).standard_normal((6, 1, 4)).astype(np.float32)
     drawn = []
-    monkeypatch.setattr(run, "draw_quantile_functions", lambda *arguments: drawn.append(arguments))
+    monkeypatch.setattr(telling, "draw_quantile_functions", lambda *arguments: drawn.append(arguments))
     draw_most_telling_state(agent, Evaluation([0.0], [1], states), "title", tmp_path / "x.png")
     ((taus, curves, means, title, path),) = drawn
     all_curves = agent.quantiles(states[:, 0], taus).numpy()
