@@ -1,0 +1,104 @@
+"""What is drawn where there is more than a reader can take in, and how each method looks in every figure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from monotau.report.figures import COLOURS, STYLES, new_figure
+from monotau.report.runs import ReportedRun
+
+MOST_METHODS = 12
+"""Lines in a panel that can still be told apart."""
+COLUMNS = 3
+"""Panels in a row."""
+
+Style = str | tuple[int, tuple[float | int, ...]]
+Look = tuple[str, Style]
+"""Colour and line style."""
+Grouped = Mapping[str, Mapping[str, Sequence[ReportedRun]]]
+"""Runs by environment and method, in the order of their seeds."""
+
+LOOKS: Sequence[Look] = [(colour, style) for style in STYLES for colour in COLOURS if colour != "#F0E442"]
+"""All but yellow, which is faint on white."""
+
+
+def grouped(runs: Iterable[ReportedRun]) -> Grouped:
+    """Sort runs by environment and method; environments with most methods come first."""
+    envs: dict[str, dict[str, list[ReportedRun]]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        envs.setdefault(run.env, {}).setdefault(run.method, []).append(run)
+    order = {method: place for place, method in enumerate(dict.fromkeys(run.method for run in runs))}
+    return {
+        env: {method: methods[method] for method in sorted(methods, key=order.__getitem__)}
+        for env, methods in sorted(envs.items(), key=lambda item: (-len(item[1]), item[0]))
+    }
+
+
+def one_of_each_head(first: Mapping[str, ReportedRun]) -> list[str]:
+    """Order methods, given with a run of each, so that any number of first ones has as many kinds of heads as can be."""
+    seen: dict[object, int] = {}
+    rounds = []
+    for place, (method, run) in enumerate(first.items()):
+        kind = str(run.settings.get("head.kind"))
+        seen[kind] = seen.get(kind, 0) + 1
+        rounds.append((seen[kind], place, method))
+    return [method for _, _, method in sorted(rounds)]
+
+
+def drawn_methods(groups: Grouped) -> tuple[list[str], list[str]]:
+    """Return the methods that are drawn in a figure of all groups, and those left out of it."""
+    first = {method: runs[0] for methods in groups.values() for method, runs in methods.items()}
+    order = one_of_each_head(first)
+    drawn = {*order[:MOST_METHODS]}
+    return [method for method in first if method in drawn], order[MOST_METHODS:]
+
+
+def looks(drawn: Sequence[str], everyone: Sequence[str]) -> dict[str, Look]:
+    """Give each drawn method the look of its place among all methods of the report, or the next that is free."""
+    given: dict[str, Look] = {}
+    for method in drawn:
+        start = everyone.index(method)
+        turns = (LOOKS[(start + turn) % len(LOOKS)] for turn in range(len(LOOKS)))
+        given[method] = next(look for look in turns if look not in given.values())
+    return given
+
+
+def panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure as wide as the page with panels in rows of at most three."""
+    columns = min(count, COLUMNS)
+    rows = -(-count // columns)
+    return new_figure(3.7 * max(columns, 2), height * rows, count, columns)
+
+
+def add_legend(figure: Figure, handles: Sequence[object], labels: Sequence[str]) -> None:
+    """Put one legend below all panels, where no curve can run through it."""
+    longest = max(map(len, labels))
+    fitting = max(1, int(figure.get_figwidth() * 12 / (longest + 7)))
+    columns = min(len(labels), fitting, 6)
+    figure.legend(
+        handles, [wrapped(label, 60) for label in labels], frameon=False, loc="outside lower center", ncols=columns
+    )
+
+
+def wrapped(text: str, width: int = 36) -> str:
+    """Break a long name into lines."""
+    return fill(text, width)
+
+
+def slug(text: str) -> str:
+    """Return a name for files."""
+    return re.sub(r"[^A-Za-z0-9.=]+", "-", text).strip("-")
+
+
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """Name things, but not too many."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def left_out(what: str, names: Sequence[str]) -> str:
+    """Say what is not drawn, if anything."""
+    return f" Not drawn for want of room: {what} {listed(names)}." if names else ""
