@@ -17,7 +17,8 @@ def may_be_made(run: ReportedRun) -> bool:
 
 def load_agent(run: ReportedRun) -> Agent:
     """Load a run's last agent, of an unfinished run that of its newest checkpoint, with its environment."""
-    place, damages = run.directory / "agent", []
+    place = run.directory / "agent"
+    damages: list[str] = []
     if not os.path.isdir(place):
         checkpoint, damages = newest_agent(run.directory)
         place = checkpoint or run.directory / "best_agent"

@@ -49,9 +49,8 @@ def _draw(env: str, traces: Traces, groups: Grouped, everyone: Sequence[str]) ->
     window = _window(syncs, shown) if len(syncs) > MOST_TICKS else None
     figure, axes = new_figure(10.0 if window else 7.4, 3.3, 2 if window else 1)
     plot_traces(axes[0], shown, styles)
-    axes[0].set(title=wrapped(env, 60), ylabel="bonus, in units of return")
-    axes[0].set_xlim(left=0)
-    axes[0].set_ylim(bottom=0)
+    axes[0].set_title(wrapped(env, 60), fontsize="medium")
+    axes[0].set(ylabel="bonus, in units of return", xlim=(0, None), ylim=(0, None))
     about = _about(syncs, window is not None)
     if window:
         low, high = window
@@ -59,7 +58,8 @@ def _draw(env: str, traces: Traces, groups: Grouped, everyone: Sequence[str]) ->
         told = {method: [trace for trace in ones if len(trace.steps)] for method, ones in inside.items()}
         plot_traces(axes[1], told, styles)
         _mark(axes[1], syncs[(syncs >= low) & (syncs <= high)], whole=True)
-        axes[1].set(title=f"{ZOOMED_SYNCS} syncs in the middle of training", xlim=window)
+        axes[1].set_title(f"{ZOOMED_SYNCS} syncs in the middle of training", fontsize="medium")
+        axes[1].set(xlim=window, ylim=(0, None))
     elif len(syncs) <= MOST_TICKS:
         _mark(axes[0], syncs, whole=False)
     add_methods(figure, styles)

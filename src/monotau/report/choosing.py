@@ -3,10 +3,13 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
+from monotau.networks import HEADS
 from monotau.report.figures import COLOURS, STYLES, new_figure
 from monotau.report.runs import ReportedRun
 
@@ -15,8 +18,7 @@ MOST_METHODS = 12
 COLUMNS = 3
 """Panels in a row."""
 
-Style = str | tuple[int, tuple[float | int, ...]]
-Look = tuple[str, Style]
+Look = tuple[str, Any]
 """Colour and line style."""
 Grouped = Mapping[str, Mapping[str, Sequence[ReportedRun]]]
 """Runs by environment and method, in the order of their seeds."""
@@ -37,9 +39,15 @@ def grouped(runs: Iterable[ReportedRun]) -> Grouped:
     }
 
 
+def has_curve(run: ReportedRun) -> bool:
+    """Whether a run learns distributions; of a head that is not known here, it may be."""
+    kind = HEADS.get(str(run.settings.get("head.kind")))
+    return kind is None or kind().has_spread
+
+
 def one_of_each_head(first: Mapping[str, ReportedRun]) -> list[str]:
-    """Order methods, given with a run of each, so that any number of first ones has as many kinds of heads as can be."""
-    seen: dict[object, int] = {}
+    """Order methods, given with a run of each, so that the first few are of as many kinds of heads as can be."""
+    seen: dict[str, int] = {}
     rounds = []
     for place, (method, run) in enumerate(first.items()):
         kind = str(run.settings.get("head.kind"))
@@ -68,12 +76,17 @@ def looks(drawn: Sequence[str], everyone: Sequence[str]) -> dict[str, Look]:
 
 def panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
     """Return a figure as wide as the page with panels in rows of at most three."""
-    columns = min(count, COLUMNS)
+    columns = columns_of(count)
     rows = -(-count // columns)
     return new_figure(3.7 * max(columns, 2), height * rows, count, columns)
 
 
-def add_legend(figure: Figure, handles: Sequence[object], labels: Sequence[str]) -> None:
+def columns_of(count: int) -> int:
+    """Return how many of so many panels stand in a row; four make a square."""
+    return 2 if count == 4 else min(count, COLUMNS)
+
+
+def add_legend(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str]) -> None:
     """Put one legend below all panels, where no curve can run through it."""
     longest = max(map(len, labels))
     fitting = max(1, int(figure.get_figwidth() * 12 / (longest + 7)))

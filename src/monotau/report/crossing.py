@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from monotau.report.choosing import grouped
+from monotau.report.choosing import grouped, has_curve
 from monotau.report.runs import ReportedRun
 from monotau.report.sections import Section, Table
 from monotau.report.traces import Traces, draw_shares, traces_by_env, training_lines
@@ -18,7 +18,7 @@ def crossing_section(
 ) -> list[Section]:
     """Show which share of the changes of quantile functions are falls, at each evaluation."""
     tell("crossing over training")
-    groups = grouped(runs)
+    groups = grouped([run for run in runs if has_curve(run)])
     found = traces_by_env(groups, "crossing", ReportedRun.evaluations)
     if not found:
         return []
@@ -31,9 +31,9 @@ def crossing_section(
         "Crossing over training, at each evaluation.",
     )
     text = (
-        "A quantile function must not fall. Each evaluation asks for it at 1001 fractions, in up to 64 states that were "
-        "visited and for all actions, and counts which share of its changes are falls. The increments of incremental "
-        "IQN are asked for in one set here, within which they cannot fall; between sets they do."
+        "A quantile function must not fall. Each evaluation asks for it at 1001 fractions, in up to 64 states that it "
+        "has visited and for all actions, and counts which share of its changes are falls. The increments of "
+        "incremental IQN are asked for in one set here, within which they cannot fall; between sets they do."
     )
     return [Section(title="Crossing over training", text=text + room, pictures=[picture], tables=[_table(found)])]
 
@@ -46,10 +46,10 @@ def _table(found: dict[str, Traces]) -> Table:
         for method, traces in methods.items()
     ]
     if len(ends) > MOST_ROWS:
-        together: dict[str, list[list[float]]] = {}
+        together: dict[str, list[float]] = {}
         for method, _, values in ends:
-            together.setdefault(method, []).append(values)
-        ends = [(method, f"{len(lists)} together", sum(lists, [])) for method, lists in together.items()]
+            together.setdefault(method, []).extend(values)
+        ends = [(method, "all together", values) for method, values in together.items()]
     return Table(
         caption="Falls among changes at the last evaluation of each run.",
         columns=("environment", "method", "runs", "mean", "max"),

@@ -10,12 +10,13 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from monotau.errors import ConfigError, EnvironmentFault
-from monotau.networks import HEADS
 from monotau.report.agents import load_agent, may_be_made
 from monotau.report.choosing import (
     Grouped,
     add_legend,
+    columns_of,
     grouped,
+    has_curve,
     left_out,
     listed,
     one_of_each_head,
@@ -57,15 +58,9 @@ def quantile_section(runs: Sequence[ReportedRun], tell: Callable[[str], None]) -
         "methods and actions; if none falls, the one in which the actions' means differ most. Titles give the share of "
         f"changes that are falls, over all those states and all actions. Dots: {SETS} sets of random fractions, asked "
         "for one after the other, of methods whose answer depends on the set; there, falls are those between "
-        "neighbours of different sets."
+        "neighbours of different sets. What the outermost hundredths of a curve do far off is not in view."
     )
     return [Section(title="Quantile functions", text=text + notes, pictures=pictures)]
-
-
-def has_curve(run: ReportedRun) -> bool:
-    """Whether a run learns distributions, or says nothing known about it."""
-    kind = HEADS.get(str(run.settings.get("head.kind")))
-    return kind is None or kind().has_spread
 
 
 def _ask_methods(
@@ -109,17 +104,27 @@ def _draw(env: str, answers: Mapping[str, Answers]) -> Picture:
     actions = telling_actions(everything, len(ACTION_COLOURS))
     figure, axes = panels(len(answers), 3.0)
     for ax, (method, one) in zip(axes, answers.items(), strict=True):
-        for action, colour in zip(actions, ACTION_COLOURS, strict=False):
-            _plot(ax, one, state, int(action), colour)
-        ax.set(xlim=(0, 1), xlabel="fraction $\\tau$", ylabel="discounted return")
+        pairs = zip(actions, ACTION_COLOURS, strict=False)
+        curves = [_plot(ax, one, state, int(action), colour) for action, colour in pairs]
+        ax.set(xlim=(0, 1), ylim=_limits(curves), xlabel="fraction $\\tau$")
         ax.set_title(f"{wrapped(method)}\n{_falls(one)}", fontsize="medium")
+    for ax in axes[:: columns_of(len(answers))]:
+        ax.set_ylabel("discounted return")
     handles = [Line2D([], [], color=colour) for _, colour in zip(actions, ACTION_COLOURS, strict=False)]
-    handles.append(Line2D([], [], color=FALL, linewidth=3.5))
+    handles.append(Line2D([], [], color=FALL, linewidth=2.6))
     add_legend(figure, handles, [*(f"action {action}" for action in actions), "falls"])
     total, states = len(everything[0]), len(next(iter(answers.values())).curves)
     chosen = "" if total == len(actions) else f" Of {total} actions, the {len(actions)} that methods rank highest."
     caption = f"Quantile functions in {env}, in state {state + 1} of {states}.{chosen}"
     return Picture(name=f"quantiles-{slug(env)}", figure=figure, caption=caption)
+
+
+def _limits(curves: Sequence[Float[np.ndarray, " M"]]) -> tuple[float, float]:
+    """Leave the outermost hundredths out of view if they are far off, as those of atoms can be."""
+    inner = [np.nan_to_num(curve)[len(curve) // 100 : len(curve) - len(curve) // 100] for curve in curves]
+    low, high = min(float(one.min()) for one in inner), max(float(one.max()) for one in inner)
+    margin = 0.15 * (high - low) or 1.0
+    return low - margin, high + margin
 
 
 def _falls(answers: Answers) -> str:
@@ -128,18 +133,25 @@ def _falls(answers: Answers) -> str:
     return f"{answers.crossing:.1%} fall within a set,\n{answers.crossing_between_sets:.1%} between {SETS} sets"
 
 
-def _plot(ax: Axes, answers: Answers, state: int, action: int, colour: str) -> None:
-    """Draw one action's curve, or its sets of points, and where it falls."""
+def _plot(ax: Axes, answers: Answers, state: int, action: int, colour: str) -> Float[np.ndarray, " M"]:
+    """Draw one action's curve, or its sets as points, and where it falls; return what was drawn."""
     if answers.sets is None:
         taus, curve = np.linspace(0, 1, POINTS), answers.curves[state, action].numpy()
         ax.plot(taus, curve, color=colour, linewidth=1.4)
-        width = 3.5
     else:
-        for taus, values in zip(answers.sets.taus.numpy(), answers.sets.values[state, action].numpy(), strict=True):
-            ax.plot(taus, values, ".", color=colour, markersize=4)
         ordered, together = answers.sets.together()
-        taus, curve, width = ordered.numpy(), together[state, action].numpy(), 1.2
-        ax.plot(taus, curve, color=colour, linewidth=0.6, alpha=0.6)
-    falling = np.diff(curve) < 0
-    starts, ends = np.append(falling, False), np.insert(falling, 0, False)
-    ax.plot(taus, np.where(starts | ends, curve, np.nan), color=FALL, linewidth=width)
+        taus, curve = ordered.numpy(), together[state, action].numpy()
+        ax.plot(taus, curve, ".-", color=colour, markersize=4, linewidth=0.6)
+    width = 2.6 if answers.sets is None else 1.2
+    ax.plot(*falling_stretches(taus, curve), color=FALL, linewidth=width, solid_capstyle="round")
+    return curve
+
+
+def falling_stretches(
+    taus: Float[np.ndarray, " M"], curve: Float[np.ndarray, " M"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return the pieces between neighbours that fall, as one line with a gap after each."""
+    falls = np.flatnonzero(np.diff(curve) < 0)
+    gap = np.full(len(falls), np.nan)
+    across, up = (np.stack([line[falls], line[falls + 1], gap], axis=1).ravel() for line in (taus, curve))
+    return across, up

@@ -30,9 +30,9 @@ def solving_section(runs: Sequence[ReportedRun], tell: Callable[[str], None]) ->
             count = f"{len(steps)} of {len(seeds)}" + (f" ({unfinished} unfinished)" if unfinished else "")
             rows.append((env, method, count, _range(steps), _range([step / sizes[env] for step in steps])))
     text = (
-        f"A run has solved its world from the first evaluation on of which it and all later ones have a mean return above "
-        f"{SOLVED}. An episode has as many steps as the world has rows. Steps are counted at evaluations, so they are "
-        "rounded up to the next one. Stochastic worlds, whose best return is lower, are left out."
+        "A run has solved its world from the first evaluation on of which it and all later ones have a mean return "
+        f"above {SOLVED}. An episode has as many steps as the world has rows. Steps are counted at evaluations, so "
+        "they are rounded up to the next one. Stochastic worlds, whose best return is lower, are left out."
     )
     table = Table(
         caption="Seeds that solved Deep Sea, and when: the median over them, and their range.",

@@ -12,7 +12,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from monotau.log import Line
-from monotau.report.choosing import Grouped, Look, add_legend, drawn_methods, left_out, looks, panels, wrapped
+from monotau.report.choosing import (
+    MOST_METHODS,
+    Grouped,
+    Look,
+    add_legend,
+    columns_of,
+    drawn_methods,
+    left_out,
+    listed,
+    looks,
+    panels,
+    wrapped,
+)
 from monotau.report.runs import ReportedRun
 from monotau.report.sections import Picture
 
@@ -112,11 +124,17 @@ def draw_shares(
     for ax, (env, traces) in zip(axes, shown.items(), strict=True):
         plot_traces(ax, traces, styles, 100)
         top = max(1.0, ax.get_ylim()[1])
-        ax.set(title=wrapped(env), ylabel=f"{what}, %", ylim=(-0.03 * top, top))  # a line at 0 stays off the axis
-        ax.set_xlim(left=0)
+        ax.set_title(wrapped(env), fontsize="medium")
+        ax.set(xlim=(0, None), ylim=(-0.03 * top, top))  # a line at 0 stays off the axis
+    for ax in axes[:: columns_of(len(shown))]:
+        ax.set_ylabel(f"{what}, %")
     add_methods(figure, styles)
     room = left_out("environments", [*found][MOST_ENVS:]) + left_out("methods", rest)
-    return Picture(name=name, figure=figure, caption=f"{caption} {SEEDS}"), room
+    level = [
+        method for method in drawn if not any(one.values.any() for env in shown.values() for one in env.get(method, ()))
+    ]
+    zero = f" At 0 throughout, and drawn on one another: {listed(level, MOST_METHODS)}." if len(level) > 1 else ""
+    return Picture(name=name, figure=figure, caption=f"{caption} {SEEDS}{zero}"), room
 
 
 def having(groups: Grouped, found: Mapping[str, Traces]) -> Grouped:

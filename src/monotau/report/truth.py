@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +16,7 @@ from monotau.envs.catalog import OWN
 from monotau.envs.probes import Outcomes, Truth
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.report.agents import load_agent
-from monotau.report.choosing import Grouped, grouped, listed, panels, wrapped
+from monotau.report.choosing import Grouped, columns_of, grouped, listed, panels, wrapped
 from monotau.report.figures import COLOURS
 from monotau.report.runs import ReportedRun
 from monotau.report.sections import Picture, Section, Table
@@ -81,7 +82,7 @@ def truth_section(runs: Sequence[ReportedRun], tell: Callable[[str], None]) -> l
 
 
 def knows_truth(run: ReportedRun) -> bool:
-    """Whether a run's world knows its returns, state by state as it shows them (Grid, of which every return is 0, shows vectors instead)."""
+    """Whether a run's world knows its returns; Grid, where every return is 0, does not show its states by number."""
     world, _ = OWN.get(run.settings["env.id"], (object, ""))
     return issubclass(world, Probe) and world is not Grid
 
@@ -111,9 +112,10 @@ def _measure(run: ReportedRun) -> float:
     config = agent.config
     if config.replay.reward_clip:
         raise ConfigError(f"its rewards were clipped to {config.replay.reward_clip:g}, and so are its returns")
-    world = gym.make(config.env.id, disable_env_checker=True, **config.env.kwargs).unwrapped
+    kwargs: dict[str, Any] = dict(config.env.kwargs)
+    world: Any = gym.make(config.env.id, disable_env_checker=True, **kwargs).unwrapped
     try:
-        truth = world.truth(config.gamma)  # type: ignore[attr-defined]
+        truth = world.truth(config.gamma)
     except ZeroDivisionError:
         raise ConfigError(f"with gamma {config.gamma:g} its returns have no bound") from None
     return distance_to(truth, agent).w1
@@ -154,9 +156,12 @@ def _draw(found: Distances) -> Picture:
             ax.plot(values, [row] * len(values), "o", color=COLOURS[0], markersize=4, alpha=0.6)
             if values:
                 ax.plot(np.mean(values), row, "|", color=COLOURS[1], markersize=13, markeredgewidth=2)
-        names = [wrapped(method, 30) for method in methods] if place % 3 == 0 else [""] * len(methods)
+        names = (
+            [wrapped(method, 30) for method in methods] if place % columns_of(len(found)) == 0 else [""] * len(methods)
+        )
         ax.set_yticks(range(len(methods)), names)
-        ax.set(title=wrapped(env), xlabel="distance $W_1$, in units of return", ylim=(-0.6, len(methods) - 0.4))
+        ax.set_title(wrapped(env), fontsize="medium")
+        ax.set(xlabel="distance $W_1$, in units of return", ylim=(-0.6, len(methods) - 0.4))
         ax.set_xlim(left=0)
     caption = "Distance of learned to true return distributions. Dots: seeds; bars: means."
     return Picture(name="distance-to-truth", figure=figure, caption=caption)
