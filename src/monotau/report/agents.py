@@ -12,7 +12,7 @@ from monotau.saving import is_harmless
 
 def may_be_made(run: ReportedRun) -> bool:
     """Whether a run's environment is one that may be made because a file names it."""
-    return is_harmless(EnvConfig(id=run.settings["env.id"], kwargs=run.settings["env.kwargs"]))
+    return is_harmless(EnvConfig(id=run.settings.get("env.id", run.env), kwargs=run.settings.get("env.kwargs", {})))
 
 
 def load_agent(run: ReportedRun) -> Agent:
@@ -22,8 +22,10 @@ def load_agent(run: ReportedRun) -> Agent:
     if not os.path.isdir(place):
         checkpoint, damages = newest_agent(run.directory)
         place = checkpoint or run.directory / "best_agent"
-    if damages and not os.path.isdir(place):
-        raise ConfigError(f"there is no agent in {run.directory}: {damages[0]}")
+    if not os.path.isdir(place):
+        raise ConfigError(
+            f"there is no agent in {run.directory}: {damages[0] if damages else 'it has come to none yet.'}"
+        )
     agent = Agent.load(place)
     if agent.config.env.title != run.env:
         raise ConfigError(f"the agent in {place} is for {agent.config.env.title}, but its run is of {run.env}.")

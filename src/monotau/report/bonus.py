@@ -67,7 +67,7 @@ def _draw(env: str, traces: Traces, groups: Grouped, everyone: Sequence[str]) ->
     return Picture(name=f"bonus-{slug(env)}", figure=figure, caption=caption), rest
 
 
-def sync_steps(runs: Sequence[ReportedRun], last: float) -> Float[np.ndarray, " n"]:
+def sync_steps(runs: Sequence[ReportedRun], last: float | int) -> Float[np.ndarray, " n"]:
     """Return the steps up to the last at which target networks were synced; none if the runs differ in that."""
     rules = {(run.settings.get("update.sync_every_steps"), run.settings.get("replay.warmup_steps")) for run in runs}
     period, warmup = rules.pop() if len(rules) == 1 else (None, None)

@@ -87,13 +87,13 @@ def columns_of(count: int) -> int:
 
 
 def add_legend(figure: Figure, handles: Sequence[Line2D], labels: Sequence[str]) -> None:
-    """Put one legend below all panels, where no curve can run through it."""
-    longest = max(map(len, labels))
-    fitting = max(1, int(figure.get_figwidth() * 12 / (longest + 7)))
-    columns = min(len(labels), fitting, 6)
-    figure.legend(
-        handles, [wrapped(label, 60) for label in labels], frameon=False, loc="outside lower center", ncols=columns
-    )
+    """Put one legend below all panels, where no curve can run through it, and make room for it."""
+    broken = [wrapped(label, 48) for label in labels]
+    longest = max(len(line) for label in broken for line in label.splitlines())
+    columns = max(1, min(len(labels), 6, int(figure.get_figwidth() * 11 / (longest + 8))))
+    lines = -(-len(labels) // columns) * max(1 + label.count("\n") for label in broken)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (lines - 1))
+    figure.legend(handles, broken, frameon=False, loc="outside lower center", ncols=columns)
 
 
 def wrapped(text: str, width: int = 36) -> str:
@@ -106,10 +106,10 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.=]+", "-", text).strip("-")
 
 
-def listed(names: Sequence[str], most: int = 10) -> str:
-    """Name things, but not too many."""
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Name things, but not too many; between them stands no comma, which names of methods may have."""
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    return "; ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def left_out(what: str, names: Sequence[str]) -> str:

@@ -4,13 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from monotau.report.bonus import bonus_section
-from monotau.report.choosing import listed
+from monotau.report.choosing import listed, one_of_each_head
 from monotau.report.crossing import crossing_section, dead_section
 from monotau.report.quantiles import quantile_section
 from monotau.report.runs import ReportedRun
 from monotau.report.sections import Section
 from monotau.report.solving import solving_section
 from monotau.report.truth import truth_section
+
+MOST_NAMED = 30
+"""Runs of each state that are named."""
 
 
 def learned_sections(runs: Sequence[ReportedRun], tell: Callable[[str], None]) -> list[Section]:
@@ -19,7 +22,7 @@ def learned_sections(runs: Sequence[ReportedRun], tell: Callable[[str], None]) -
     A section without anything to show is left out. What cannot be drawn of the runs is said in the first.
     """
     known = [run for run in runs if run.state in ("finished", "unfinished")]
-    everyone = [*dict.fromkeys(run.method for run in known)]
+    everyone = one_of_each_head({run.method: run for run in known})  # for looks that differ most between heads
     sections = [
         *quantile_section(known, tell),
         *crossing_section(known, everyone, tell),
@@ -44,10 +47,9 @@ def _about(runs: Sequence[ReportedRun]) -> str:
     }
     told = []
     for state, words in states.items():
+        shown = [run for run in runs if run.state == state]
         names = [
-            f"{run.directory.name} ({run.reason})" if run.reason else run.directory.name
-            for run in runs
-            if run.state == state
+            f"{run.directory.name} ({run.reason.rstrip('.')})" if run.reason else run.directory.name for run in shown
         ]
-        told += [f"{words}: {listed(names)}."] if names else []
+        told += [f"{words}: {listed(names, MOST_NAMED)}."] if names else []
     return " ".join(told)

@@ -78,7 +78,7 @@ def _ask_methods(
         try:
             answers[method] = ask(load_agent(first[method]))
         except (ConfigError, EnvironmentFault, OSError) as error:
-            failed.append(f"{method} ({error})")
+            failed.append(f"{method} ({str(error).rstrip('.')})")
     return {method: answers[method] for method in first if method in answers}, rest, failed
 
 

@@ -61,7 +61,7 @@ def size_of(run: ReportedRun) -> int | None:
     return size if type(size) is int and size > 0 else None
 
 
-def _range(values: Sequence[float]) -> str:
+def _range(values: Sequence[float | int]) -> str:
     """Median, and between what they lie."""
     if not values:
         return "-"

@@ -50,7 +50,7 @@ class Trace:
             np.array([line[name] for line in known], dtype=np.float64),
         )
 
-    def within(self, low: float, high: float) -> "Trace":
+    def within(self, low: float | int, high: float | int) -> "Trace":
         """Keep the steps from low to high."""
         inside = (self.steps >= low) & (self.steps <= high)
         return Trace(self.steps[inside], self.values[inside])
@@ -91,7 +91,7 @@ def traces_by_env(groups: Grouped, name: str, lines: Callable[[ReportedRun], Seq
     return found
 
 
-def plot_traces(ax: Axes, traces: Traces, styles: Mapping[str, Look], scale: float = 1.0) -> None:
+def plot_traces(ax: Axes, traces: Traces, styles: Mapping[str, Look], scale: float | int = 1) -> None:
     """Draw the mean of each method over its seeds, and the seeds as thin lines where there are several."""
     for method, (colour, style) in styles.items():
         ones = traces.get(method, ())

@@ -83,7 +83,7 @@ def truth_section(runs: Sequence[ReportedRun], tell: Callable[[str], None]) -> l
 
 def knows_truth(run: ReportedRun) -> bool:
     """Whether a run's world knows its returns; Grid, where every return is 0, does not show its states by number."""
-    world, _ = OWN.get(run.settings["env.id"], (object, ""))
+    world, _ = OWN.get(run.settings.get("env.id", run.env), (object, ""))
     return issubclass(world, Probe) and world is not Grid
 
 
@@ -101,7 +101,7 @@ def _distances(groups: Grouped, tell: Callable[[str], None]) -> tuple[Distances,
                 try:
                     w1 = _measure(run)
                 except (ConfigError, EnvironmentFault, OSError) as error:
-                    failed.append(f"{run.directory.name} ({error})")
+                    failed.append(f"{run.directory.name} ({str(error).rstrip('.')})")
                 else:
                     found.setdefault(env, {}).setdefault(method, []).append(w1)
     return found, failed
