@@ -29,7 +29,7 @@ from monotau.report.runs import ReportedRun
 from monotau.report.sections import Picture
 
 MOST_ENVS = 6
-MOST_POINTS = 400
+MOST_POINTS = 200
 """Points of a line; more are averaged over neighbours."""
 SEEDS = "Thick: mean over the seeds that came so far; thin: each seed. Lines of many points are averages of neighbours."
 
