@@ -91,11 +91,11 @@ def test_every_falling_stretch_is_marked_and_no_other(values):
 
 
 def test_the_state_that_falls_most_is_drawn():
-    rising = torch.tensor([[[0.0, 9.0], [0, 0]], [[0, 1], [0, 1]], [[0, 1], [0, 1]]])  # 3 states, 2 actions
+    rising = torch.tensor([[[0.0, 1.0], [0, 1]], [[0, 1], [0, 1]], [[0, 9], [0, 0]]])  # 3 states, 2 actions
     falling = torch.tensor([[[0.0, 1.0], [0, 1]], [[1, 0], [3, 1]], [[0, 1], [2, 0]]])
-    assert telling_state([rising]) == 0  # none falls, and means differ there only
+    assert telling_state([rising]) == 2  # none falls, and means differ there only
     assert telling_state([rising, falling]) == 1
-    assert telling_state([rising, torch.full((3, 2, 2), float("nan"))]) == 0
+    assert telling_state([rising, torch.full((3, 2, 2), float("nan"))]) == 2
 
 
 def test_the_actions_that_methods_rank_highest_are_drawn():

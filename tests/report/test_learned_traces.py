@@ -57,7 +57,7 @@ def bonuses(last, every, **more):
 @pytest.mark.parametrize(
     ("last", "every", "said", "panels"),
     [
-        (2_000, 50, "Short marks on the axis", 1),
+        (2_000, 50, "Short marks below the axis", 1),
         (10_000, 25, "Right: a part of the same", 2),
         (10_000, 100, "The 99 syncs of the target network are too many to mark", 1),
     ],

@@ -91,18 +91,19 @@ def _about(syncs: Float[np.ndarray, " n"], zoomed: bool) -> str:
     if zoomed:
         return "Right: a part of the same, with syncs of the target network as dotted lines."
     if len(syncs) <= MOST_TICKS:
-        return "Short marks on the axis: syncs of the target network."
+        return "Short marks below the axis: syncs of the target network."
     return f"The {len(syncs)} syncs of the target network are too many to mark, and too close for what was logged."
 
 
 def _mark(ax: Axes, syncs: Float[np.ndarray, " n"], *, whole: bool) -> None:
-    """Mark syncs by dotted lines over the whole height, or by short marks at the foot."""
+    """Mark syncs by dotted lines over the whole height, or by short marks below the axis, where no line runs."""
     ax.vlines(
         syncs,
-        0,
-        1 if whole else 0.04,
+        0 if whole else -0.03,
+        1 if whole else 0,
         transform=ax.get_xaxis_transform(),
         color="0.35",
         linewidth=0.9,
+        clip_on=whole,
         linestyle=":" if whole else "-",
     )
