@@ -99,7 +99,7 @@ def _mark(ax: Axes, syncs: Float[np.ndarray, " n"], *, whole: bool) -> None:
     """Mark syncs by dotted lines over the whole height, or by short marks below the axis, where no line runs."""
     ax.vlines(
         syncs,
-        0 if whole else -0.03,
+        0 if whole else -0.018,
         1 if whole else 0,
         transform=ax.get_xaxis_transform(),
         color="0.35",
