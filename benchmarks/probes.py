@@ -6,6 +6,7 @@ function is read, at the estimates the agent acts on; `w1_sorted` puts them in o
 Presets that differ in the explorer alone learn the same distributions and are left out, but for the paper's method.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ import torch
 from benchmarks.cells import Cell, arguments, number, read_rows, run_cells
 from monotau import Agent
 from monotau.envs import register_own
+from monotau.report.truth import distance_to
 
 SEEDS = range(3)
 STEPS, GAMMA, KAPPA, SIZE = 5_000, 0.9, 0.05, 32
@@ -43,7 +45,6 @@ HEADS: dict[str, dict[str, Any]] = {
     "nc-qr-dqn": {"quantiles": SIZE, "kappa": KAPPA},
     "c51": {"atoms": 51},
 }
-TAUS = (torch.arange(1000) + 0.5) / 1000
 
 
 def measure(cell: Cell) -> Cell:
@@ -57,22 +58,8 @@ def measure(cell: Cell) -> Cell:
     if cell["preset"] == "c51":
         head |= {"low": min(returns) - 0.5, "high": max(returns) + 0.5}
     agent = Agent(name, cell["preset"], cell["seed"], head=head, **SETTINGS).learn(STEPS)
-    plain, ordered, crossing = [], [], []
-    for (state, action), outcomes in truths.items():
-        learned, true = agent.distribution(state).quantile(TAUS)[action], quantiles(outcomes)
-        plain.append(float((learned - true).abs().mean()))
-        ordered.append(float((learned.sort().values - true).abs().mean()))
-        crossing.append(float((agent.quantiles(state, TAUS)[action].diff() < 0).float().mean()))
-    means = {"w1": plain, "w1_sorted": ordered, "crossing": crossing}
-    return {column: number(round(float(np.mean(values)), 5)) for column, values in means.items()}
-
-
-def quantiles(outcomes: list[tuple[float, float]]) -> torch.Tensor:
-    """Quantile function of outcomes with their probabilities, at all fractions."""
-    pairs = sorted((value, probability) for probability, value in outcomes)
-    ends = torch.tensor([probability for _, probability in pairs]).cumsum(0)
-    index = torch.searchsorted(ends, TAUS).clamp_max(len(pairs) - 1)
-    return torch.tensor([value for value, _ in pairs])[index]
+    distance = distance_to(truths, agent)
+    return {column: number(round(value, 5)) for column, value in asdict(distance).items()}
 
 
 def main() -> None:

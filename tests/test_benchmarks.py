@@ -5,7 +5,6 @@ import torch
 from benchmarks.atari_results import evaluations
 from benchmarks.cells import number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, hope
-from benchmarks.probes import TAUS, quantiles
 
 from monotau.envs.deep_sea import DeepSea
 
@@ -25,13 +24,6 @@ def test_only_missing_cells_are_run_and_each_is_a_row(tmp_path):
     ]
     assert read_rows(tmp_path / "none.csv") == []
     assert number(None) == ""
-
-
-def test_the_true_quantiles_of_outcomes():
-    values = quantiles([(0.25, 3.0), (0.75, -1.0)])
-    assert values.tolist() == [-1.0] * 750 + [3.0] * 250
-    assert len(TAUS) == 1000
-    assert float(values.mean()) == pytest.approx(0.25 * 3 - 0.75)
 
 
 def test_an_explorer_that_solved_nothing_is_not_run_on_larger_worlds():

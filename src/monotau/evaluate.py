@@ -7,7 +7,8 @@ from itertools import chain
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
 
 from monotau.configs import EvaluationConfig
 from monotau.envs import EnvFactory
@@ -102,7 +103,12 @@ def fine_crossing(network: Network, states: Shaped[np.ndarray, "n S *frame"], po
     taus = torch.linspace(0, 1, points, device=device)
     falls, changes = 0, 0
     for state in states:  # one by one: a sampling head makes `points` passes for each
-        steps = network.quantiles(torch.from_numpy(state[None]).to(device), taus).diff(dim=-1)
-        falls += int((~(steps >= 0)).sum())
-        changes += int((steps != 0).sum())
+        fallen, changed = falls_and_changes(network.quantiles(torch.from_numpy(state[None]).to(device), taus))
+        falls, changes = falls + fallen, changes + changed
     return falls / max(changes, 1)
+
+
+def falls_and_changes(curves: Float[Tensor, "... M"]) -> tuple[int, int]:
+    """Count neighbours that fall, or are no numbers, and neighbours that differ at all."""
+    steps = curves.diff(dim=-1)
+    return int((~(steps >= 0)).sum()), int((steps != 0).sum())
