@@ -8,7 +8,15 @@ from jaxtyping import Float
 
 from monotau.report.cells import listed, number, pages, several
 from monotau.report.curves import Curve, aggregate_curve, by_share, curve_of
-from monotau.report.drawing import Panel, draw_bars, draw_matrix, draw_panels, draw_probabilities, draw_profiles
+from monotau.report.drawing import (
+    MOST_BANDS,
+    Panel,
+    draw_bars,
+    draw_matrix,
+    draw_panels,
+    draw_probabilities,
+    draw_profiles,
+)
 from monotau.report.sections import Picture, Section, Table, Tell
 from monotau.report.study import Block, Study
 from monotau.scores.statistics import Sample, interval, performance_profile, probability_of_improvement
@@ -56,11 +64,11 @@ def curve_sections(study: Study, tell: Tell) -> list[Section]:
 
 def _curves_caption(study: Study, panels: Sequence[Panel], seeds: set[int]) -> str:
     counted = f"{min(seeds)} to {max(seeds)} seeds" if len(seeds) > 1 else several(max(seeds, default=0), "seed")
-    bands = (
-        "bands are 95 % bootstrap intervals of the mean over seeds"
-        if max(seeds, default=0) > 1
-        else "with a single seed there is no interval"
-    )
+    bands = "bands are 95 % bootstrap intervals of the mean over seeds"
+    if max(seeds, default=0) < 2:
+        bands = "with a single seed there is no interval"
+    elif len(study.methods) > MOST_BANDS:
+        bands = f"intervals are drawn for up to {MOST_BANDS} methods"
     atari = " On Atari a step is four frames." if any(panel.title.startswith("ALE/") for panel in panels) else ""
     return (
         f"Mean evaluation return over {counted}, each smoothed over its last {study.smooth} evaluations (fewer at the "
@@ -89,8 +97,7 @@ def aggregate_curve_sections(study: Study, tell: Tell) -> list[Section]:
         missing = [method for method, curve in found.items() if curve is None]
         caption = (
             f"Interquartile mean over runs and environments ({listed(block.envs)}) of scores normalised and smoothed "
-            f"over {study.smooth} evaluations, with 95 % intervals where every environment has several seeds. A line "
-            f"ends where its shortest run does."
+            f"over {study.smooth} evaluations. {_bands(block)} A line ends where its shortest run does."
             + (" Budgets differ between environments, so steps are told as a share of them." if share else "")
             + (f" Runs of {listed(missing)} have no step in common." if missing else "")
         )
@@ -106,6 +113,12 @@ def _in_percent(curve: Curve) -> Curve:
         seeds=curve.seeds,
         shortened=curve.shortened,
     )
+
+
+def _bands(block: Block) -> str:
+    if len(block.methods) > MOST_BANDS:
+        return f"Intervals are drawn for up to {MOST_BANDS} methods."
+    return "Bands are pointwise 95 % bootstrap intervals, where every environment has several seeds."
 
 
 def _scale(block: Block) -> str:
@@ -167,7 +180,7 @@ def profile_sections(study: Study, tell: Tell) -> list[Section]:
         tell(f"performance profiles of {block.title}")
         samples = {method: study.sample(block, method) for method in block.methods}
         highest = max(float(sample.values.max()) for sample in samples.values())
-        taus = np.linspace(0.0, min(float(TAUS[-1]), max(1.0, 1.02 * highest)), 61)
+        taus = np.linspace(0.0, min(float(TAUS[-1]), max(1.0, 1.02 * highest)), 101)
         profiles = {
             method: (
                 performance_profile(sample, taus),
@@ -178,8 +191,7 @@ def profile_sections(study: Study, tell: Tell) -> list[Section]:
         figure = draw_profiles(profiles, 100 * taus, xlabel=f"normalised score (%), {_scale(block)}")
         caption = (
             f"{block.title}: share of runs whose score is above the one on the axis; environments weigh the same. "
-            f"Bands are pointwise 95 % intervals, where every environment has several seeds. Environments: "
-            f"{listed(block.envs)}."
+            f"{_bands(block)} Environments: {listed(block.envs)}."
         )
         pictures.append(Picture(name=f"profile-{block.family.slug}-{place}", figure=figure, caption=caption))
     return [Section(title="Performance profiles", pictures=pictures)] if pictures else []
@@ -193,7 +205,7 @@ def probability_sections(study: Study, tell: Tell) -> list[Section]:
             continue
         tell(f"probability of improvement in {block.title}")
         samples = {method: study.sample(block, method) for method in block.methods}
-        pairs = [*combinations(reversed(block.methods), 2)]  # what was found later over what was found before
+        pairs = [*combinations(reversed(block.methods), 2)]  # the later name over the earlier
         caption = (
             f"{block.title}: probability that a run of one method scores above a run of another in an environment "
             f"drawn at random; a tie is half. Environments: {listed(block.envs)}."

@@ -27,6 +27,9 @@ CHARACTERS_PER_INCH = 13
 LEGEND_LINE = 0.19
 """Inches."""
 
+MOST_BANDS = 8
+"""Methods up to which intervals are drawn; those of more cannot be told apart."""
+
 BETTER, WORSE = COLOURS[0], COLOURS[1]
 
 
@@ -73,18 +76,18 @@ def draw_panels(
     figure, axes = new_figure(width, 0.5 + (2.3 if columns > 1 else 3.8) * rows + needed, len(panels), columns)
     for number, (ax, panel) in enumerate(zip(axes, panels, strict=True)):
         for method, curve in panel.curves.items():
-            if curve.ends is not None:
+            if curve.ends is not None and len(methods) <= MOST_BANDS:
                 ax.fill_between(curve.steps, *curve.ends, color=look[method]["color"], alpha=0.16, linewidth=0)
             alone = {"marker": "o", "markersize": 4} if len(curve.steps) == 1 else {}  # a point is no line
             ax.plot(curve.steps, curve.values, linewidth=1.6, **look[method] | alone)
         if panel.level:
             ax.axhline(panel.level[1], color="0.35", linestyle=":", linewidth=1.2)
-        ax.set_title(shown(panel.title, 34), fontsize="medium")
+        ax.set_title(shown(panel.title, 34 if columns > 1 else 70), fontsize="medium")
         if number + columns >= len(panels):
             ax.set_xlabel(xlabel)
         if number % columns == 0:
             ax.set_ylabel(ylabel)
-        _label_steps(ax)
+        _label(ax)
     figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=ncols, fontsize=8)
     return figure
 
@@ -97,14 +100,15 @@ def _legend_size(labels: Sequence[str], width: float) -> tuple[int, float]:
     return columns, LEGEND_LINE * -(-lines // columns)
 
 
-def _label_steps(ax: Axes) -> None:
+def _label(ax: Axes) -> None:
     ax.set_xlim(left=0)
-    ax.xaxis.set_major_locator(MaxNLocator(4))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: thousands(y)))
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: thousands(x)))
 
 
 def thousands(number: float) -> str:
-    """Return a number of steps as one reads it on an axis: 250k, 1.5M."""
+    """Return a number as one reads it on an axis: 250k, 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
             return f"{number / size:.4g}{letter}"
@@ -125,7 +129,8 @@ def draw_bars(panels: Mapping[str, Mapping[str, float]], *, xlabel: str) -> Figu
         ax.barh(range(len(names)), drawn, color=[BETTER if value > 0 else WORSE for value in values], height=0.7)
         for place, (value, length) in enumerate(zip(values, drawn, strict=True)):
             cut = "" if value == length else (" ▸" if value > 0 else "◂ ")
-            text = f"{value:+,.0f} %{cut}" if value > 0 else f"{cut}{value:+,.0f} %"
+            told = f"{value:+,.0f} %" if abs(value) >= 10 else f"{value:+.1f} %"
+            text = told + cut if value > 0 else cut + told
             side = "left" if value >= 0 else "right"
             ax.annotate(
                 text, (length, place), (3 if value >= 0 else -3, 0), textcoords="offset points",
@@ -136,6 +141,7 @@ def draw_bars(panels: Mapping[str, Mapping[str, float]], *, xlabel: str) -> Figu
         room = 0.24 * max(high - low, 1.0)  # for the numbers, which stand beyond the bars
         ax.set_xlim(low - (room if low < 0 else 0.05 * room), high + (room if high > 0 else 0.05 * room))
         ax.set_ylim(-0.6, len(names) - 0.4)
+        ax.xaxis.set_major_locator(MaxNLocator(6))
         ax.axvline(0, color="0.2", linewidth=0.8)
         ax.grid(visible=False, axis="y")
         ax.set_title(shown(title, 60), fontsize="medium")
@@ -146,7 +152,8 @@ def draw_bars(panels: Mapping[str, Mapping[str, float]], *, xlabel: str) -> Figu
 
 def cut_at(values: Float[np.ndarray, " N"]) -> float:
     """Return how long a bar may get, so that one giant does not make all others vanish."""
-    return max(100.0, 4 * float(np.median(np.abs(values))))
+    longest, usual = float(np.abs(values).max()), max(100.0, 4 * float(np.median(np.abs(values))))
+    return longest if longest <= 2 * usual else usual
 
 
 def draw_profiles(
@@ -161,7 +168,7 @@ def draw_profiles(
     ncols, needed = _legend_size(labels, NARROW)
     figure, (ax,) = new_figure(NARROW, 4.2 + needed)
     for method, (shares, ends) in profiles.items():
-        if ends is not None:
+        if ends is not None and len(profiles) <= MOST_BANDS:
             ax.fill_between(taus, *(100 * ends), color=look[method]["color"], alpha=0.16, linewidth=0)
         ax.plot(taus, 100 * shares, linewidth=1.8, **look[method])
     ax.set(xlabel=xlabel, ylabel="runs that score more (%)", ylim=(-2, 102))

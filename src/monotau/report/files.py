@@ -80,10 +80,13 @@ def render(figure: Figure, ending: str) -> bytes:
 
 def to_csv(runs: Sequence[ReportedRun]) -> Iterator[str]:
     """Return the header, then run by run a line for each number; a run without any has one line that says its state."""
-    yield _line(COLUMNS)
+    yield ",".join(COLUMNS) + "\n"
     for run in runs:
+        text = io.StringIO()
         own = (run.method, run.env, run.settings.get("env.protocol", ""), run.seed if run.seed >= 0 else "", run.state)
-        yield "".join(_line((*own, *rest)) for rest in _numbers(run)) or _line((*own, "", "", ""))
+        numbers = [(*own, *rest) for rest in _numbers(run)]
+        csv.writer(text, lineterminator="\n").writerows(numbers or [(*own, "", "", "")])
+        yield text.getvalue()
 
 
 def _numbers(run: ReportedRun) -> Iterator[tuple[int, str, float]]:
@@ -92,9 +95,3 @@ def _numbers(run: ReportedRun) -> Iterator[tuple[int, str, float]]:
         for name, value in line.items():
             if name != "step" and type(value) in (int, float):
                 yield line["step"], f"{kind}_{name}", value
-
-
-def _line(cells: Sequence[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()

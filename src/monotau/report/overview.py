@@ -51,7 +51,7 @@ def cautions(study: Study) -> list[str]:
         }
         if len({*map(tuple, sets.values())}) > 1:
             shared = [env for env in family.scales if all(env in envs for envs in sets.values())]
-            told = f"only {listed(shared)} are common to all" if shared else "none is common to all"
+            told = f"all have {listed(shared)} only" if shared else "none is common to all"
             found.append(
                 f"{family.name}: methods have different environments, and {told}. Aggregates of all methods are over "
                 f"those; methods with the same larger set have tables of their own."

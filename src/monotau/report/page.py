@@ -65,9 +65,9 @@ def _table(table: Table) -> str:
 
 
 def _is_numeric(table: Table, column: int) -> bool:
-    """Whether most cells of a column are numbers, which stand to the right."""
+    """Whether half the cells of a column are numbers, which stand to the right."""
     cells = [row[column] for row in table.rows if row[column]]
-    return 2 * sum(set(cell) <= _NUMERIC for cell in cells) > len(cells)
+    return 2 * sum(set(cell) <= _NUMERIC for cell in cells) >= len(cells)
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
@@ -90,6 +90,6 @@ def _lines(table: Table) -> str:
 
 def _plain(text: str) -> str:
     """Return text that Markdown, and the HTML in it, shows as it stands."""
-    escaped = escape(" ".join(text.split()), quote=False)
+    escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
     marked = "".join(f"\\{letter}" if letter in "\\|`*" else letter for letter in escaped)
     return marked.replace("](", "]\\(")  # a link; brackets alone are intervals

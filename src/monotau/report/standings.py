@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from monotau.envs.games import game_of
-from monotau.report.cells import estimated, listed, number, several, span
+from monotau.report.cells import estimated, listed, number, span
 from monotau.report.runs import ReportedRun
 from monotau.report.sections import Section, Table, Tell
 from monotau.report.study import Block, Family, Study
@@ -49,28 +49,34 @@ def _aggregates(study: Study, block: Block, measure: Measure) -> Table:
         above = estimated(estimate(games_above, sample)) if human else f"{_wins(study, block, method, measure)}"
         runs = [run for env in block.envs for run in study.cells[method, env]]
         figures = [estimated(estimate(statistic, sample), 100) for statistic in (mean, median, interquartile_mean)]
-        rows.append([method, *figures, above, f"{len(block.envs)}", _seeds(sample.runs, runs), _steps(study, runs)])
+        rows.append([method, *figures, above, f"{len(block.envs)}", span(sample.runs), *_training(study, runs)])
     rows += _published(study, block) if human and measure == "best" else []
-    columns = ("", "mean %", "median %", "IQM %", "> human" if human else "best in", "envs", "seeds", "steps")
+    columns = (
+        "",
+        "mean %",
+        "median %",
+        "IQM %",
+        "> human" if human else "best in",
+        "envs",
+        "seeds",
+        "unfinished",
+        "steps",
+    )
     caption = f"{block.title} ({listed(block.envs)}); {MEASURES[measure].format(smooth=study.smooth)}."
     return Table(caption=caption, columns=columns, rows=rows)
 
 
 def _wins(study: Study, block: Block, method: str, measure: Measure) -> int:
-    """Count the environments in which no method of the block is better."""
-    means = {
-        other: np.array([np.mean(study.scores(other, env, measure)) for env in block.envs]) for other in block.methods
-    }
-    return int((means[method] >= np.max([*means.values()], axis=0)).sum())
+    """Count the environments in which no method of the report is better."""
+    means = [
+        {other: np.mean(study.scores(other, env, measure)) for other in study.methods_in(env)} for env in block.envs
+    ]
+    return sum(bool(each[method] >= max(each.values())) for each in means)
 
 
-def _seeds(counts: Sequence[int], runs: Sequence[ReportedRun]) -> str:
-    unfinished = sum(run.state == "unfinished" for run in runs)
-    return span(counts) + (f" ({several(unfinished, 'run')} unfinished)" if unfinished else "")
-
-
-def _steps(study: Study, runs: Sequence[ReportedRun]) -> str:
-    return span(study.budgets(runs))
+def _training(study: Study, runs: Sequence[ReportedRun]) -> tuple[str, str]:
+    """Return how many runs did not finish, and how many steps they are to train."""
+    return f"{sum(run.state == 'unfinished' for run in runs) or ''}", span(study.budgets(runs))
 
 
 def _games(study: Study, envs: Sequence[str]) -> list[str]:
@@ -86,7 +92,9 @@ def _published(study: Study, block: Block) -> list[list[str]]:
             sample = Sample.of([[normalised(game, source.scores[game], study.constants)] for game in games])
             figures = [number(100 * float(statistic(sample))) for statistic in (mean, median, interquartile_mean)]
             above = number(float(games_above(sample)))
-            rows.append([f"{source.algorithm} ({source.origin})", *figures, above, f"{len(games)}", "-", "published"])
+            rows.append(
+                [f"{source.algorithm} ({source.origin})", *figures, above, f"{len(games)}", "", "", "published"]
+            )
     return rows
 
 
@@ -118,7 +126,18 @@ def _per_env(study: Study, family: Family) -> Table:
             percent = "-" if scale is None else number(100 * scale.of(last.value))
             random = study.random_return(env) if scale is None else scale.random
             cells = [number(random), number(scale and scale.reference), estimated(last), estimated(best), percent]
-            rows.append([env, method, *cells, _seeds([len(runs)], runs), _steps(study, runs)])
-    columns = ("environment", "method", "random", family.reference, "last", "best", "last, %", "seeds", "steps")
+            rows.append([env, method, *cells, f"{len(runs)}", *_training(study, runs)])
+    columns = (
+        "environment",
+        "method",
+        "random",
+        family.reference,
+        "last",
+        "best",
+        "last, %",
+        "seeds",
+        "unfinished",
+        "steps",
+    )
     notes = "".join(f" {env} has no scale: {reason}." for env, reason in family.unscaled.items())
     return Table(caption=f"{family.name}.{notes}", columns=columns, rows=rows)

@@ -90,8 +90,8 @@ class Study:
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """Methods that have a run that counts, in the order in which they were found."""
-        return tuple(dict.fromkeys(method for method, _ in self.cells))
+        """Methods that have a run that counts, by name."""
+        return tuple(sorted({method for method, _ in self.cells}))
 
     @cached_property
     def envs(self) -> tuple[str, ...]:
