@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,14 @@ def plain_settings(
     preset: str = "ndqfn", env: str = "CartPole-v1", seed: int = 0, steps: int = 20_000, **others: Any
 ) -> dict[str, Any]:
     """Return settings in full, as config.json has them; an Atari game needs no emulator for it."""
-    atari = env.startswith("ALE/")
-    resolved = resolve(preset, {"steps": steps, "seed": seed}, others).config.to_plain()
-    return resolved | {
-        "env": resolved["env"] | {"id": env, "protocol": "noop" if atari else "none"} | others.get("env", {})
-    }
+    plain = json.loads(_resolved(preset, json.dumps(others)))
+    protocol = "noop" if env.startswith("ALE/") else "none"
+    return plain | {"seed": seed, "steps": steps, "env": plain["env"] | {"id": env, "protocol": protocol}}
+
+
+@cache
+def _resolved(preset: str, others: str) -> str:
+    return json.dumps(resolve(preset, json.loads(others)).config.to_plain())
 
 
 def returns_of(level: float, random: float, evaluations: int, seed: int) -> list[float]:

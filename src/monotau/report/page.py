@@ -59,7 +59,9 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     return (
-        f'<div class="scroll"><table>\n<caption>{escape(table.caption)}</caption>\n'
+        # Not a caption element: on a narrow screen that would scroll away with the table.
+        f'<p class="caption">{escape(table.caption)}</p>\n'
+        f'<div class="scroll"><table aria-label="{escape(table.caption)}">\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>"
     )
 
