@@ -16,10 +16,7 @@ from tests.report.fake_runs import plain_settings, write_run
 def test_a_moving_average_is_the_mean_of_the_last_values(values, window):
     found = trailing_mean(np.array(values), window)
     for place, value in enumerate(found):
-        last = []
-        for back in range(window):
-            if place - back >= 0:
-                last.append(values[place - back])
+        last = [values[place - back] for back in range(window) if place - back >= 0]
         assert value == pytest.approx(sum(last) / len(last), rel=1e-9, abs=1e-6)
 
 
@@ -43,7 +40,7 @@ def test_the_curve_of_seeds_and_its_interval_at_each_step(tmp_path):
     assert curve.steps.tolist() == [1000, 2000, 3000, 4000]
     assert curve.values == pytest.approx(smooth.mean(axis=0))
     for place in range(4):
-        assert curve.ends[:, place] == pytest.approx(interval(mean, Sample.of([smooth[:, place]])))
+        assert curve.ends[:, place] == pytest.approx(interval(mean, Sample.of([smooth[:, place].tolist()])))
     assert (curve.seeds, curve.shortened) == (3, False)
 
 

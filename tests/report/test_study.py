@@ -168,7 +168,7 @@ def test_a_baseline_is_chosen_or_told(write, study):
     write("iqn-star", "A-v0", [1.0])
     assert study().baseline == "iqn-star"
     assert study(over="c51").baseline == "c51"
-    with pytest.raises(ConfigError, match="the method --over 'c52' is unknown. Did you mean 'c51'"):
+    with pytest.raises(ConfigError, match=r"the method --over 'c52' is unknown\. Did you mean 'c51'"):
         study(over="c52")
 
 

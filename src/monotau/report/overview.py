@@ -143,7 +143,7 @@ def _facts(starts: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
 
 def _by_method(runs: Sequence[ReportedRun]) -> str:
     counts = Counter(run.method for run in runs)
-    return ", ".join(f"{method} ({count})" for method, count in counts.items())
+    return ", ".join(f"{method} ({count})" for method, count in sorted(counts.items()))
 
 
 def _times(runs: Sequence[ReportedRun]) -> Table:

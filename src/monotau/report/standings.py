@@ -48,7 +48,7 @@ def _aggregates(study: Study, block: Block, measure: Measure) -> Table:
         sample = study.sample(block, method, measure)
         above = estimated(estimate(games_above, sample)) if human else f"{_wins(study, block, method, measure)}"
         runs = [run for env in block.envs for run in study.cells[method, env]]
-        figures = [estimated(estimate(statistic, sample), 100) for statistic in (mean, median, interquartile_mean)]
+        figures = [estimated(estimate(statistic, sample), 100.0) for statistic in (mean, median, interquartile_mean)]
         rows.append([method, *figures, above, f"{len(block.envs)}", span(sample.runs), *_training(study, runs)])
     rows += _published(study, block) if human and measure == "best" else []
     columns = (
