@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from monotau.report.cells import estimated, hours, listed, number, pages, several, span
-from monotau.report.drawing import cut_at, looks, shown, thousands
+from monotau.report.curves import Curve
+from monotau.report.drawing import Panel, cut_at, draw_panels, looks, shown, thousands
 from monotau.report.figures import new_figure
 from monotau.report.files import render
 from monotau.report.page import to_html, to_markdown
@@ -140,3 +141,14 @@ def test_numbers_as_they_are_read():
     assert [hours(90.0), hours(600.0), hours(9000.0)] == ["90 s", "10 min", "2.5 h"]
     assert [thousands(value) for value in (0.5, 2500.0, 2e6, -3e9)] == ["0.5", "2.5k", "2M", "-3G"]
     assert pages("abcde", 2) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_a_single_evaluation_is_a_point_that_can_be_seen():
+    curve = Curve(steps=np.array([5.0]), values=np.array([7.0]), ends=None, seeds=1, shortened=False)
+    panels = [Panel(title="A-v0", curves={"b": curve})]
+    look = looks(["a", "b"])
+    figure = draw_panels(panels, look, xlabel="steps", ylabel="return")
+    (line,) = figure.axes[0].get_lines()
+    assert (line.get_marker(), line.get_markevery()) == ("o", 1)
+    assert line.get_color() == look["b"]["color"] != look["a"]["color"]  # as in figures with both
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["b"]

@@ -16,6 +16,7 @@ from monotau.report.drawing import (
     draw_panels,
     draw_probabilities,
     draw_profiles,
+    looks,
 )
 from monotau.report.sections import Picture, Section, Table, Tell
 from monotau.report.study import Block, Study
@@ -55,8 +56,7 @@ def curve_sections(study: Study, tell: Tell) -> list[Section]:
         panels.append(Panel(title=env, curves=curves, level=None if random is None else ("random play", random)))
     pictures = []
     for page, some in enumerate(pages(panels, MOST_PANELS), start=1):
-        drawn = [method for method in study.methods if any(method in panel.curves for panel in some)]
-        figure = draw_panels(some, drawn, xlabel=STEPS, ylabel="return of an episode")
+        figure = draw_panels(some, looks(study.methods), xlabel=STEPS, ylabel="return of an episode")
         seeds = {len(study.cells[method, panel.title]) for panel in some for method in panel.curves}
         pictures.append(Picture(name=f"curves-{page}", figure=figure, caption=_curves_caption(study, some, seeds)))
     return [Section(title="Learning curves", text=" ".join(notes), pictures=pictures)] if pictures else []
@@ -90,7 +90,7 @@ def aggregate_curve_sections(study: Study, tell: Tell) -> list[Section]:
         share = by_share(study, block)
         figure = draw_panels(
             [Panel(title=block.title, curves=curves)],
-            block.methods,
+            looks(study.methods),
             xlabel="share of the training budget (%)" if share else STEPS,
             ylabel=f"IQM of normalised scores (%)\n{_scale(block)}",
         )
@@ -188,7 +188,9 @@ def profile_sections(study: Study, tell: Tell) -> list[Section]:
             )
             for method, sample in samples.items()
         }
-        figure = draw_profiles(profiles, 100 * taus, xlabel=f"normalised score (%), {_scale(block)}")
+        figure = draw_profiles(
+            profiles, 100 * taus, looks(study.methods), xlabel=f"normalised score (%), {_scale(block)}"
+        )
         caption = (
             f"{block.title}: share of runs whose score is above the one on the axis; environments weigh the same. "
             f"{_bands(block)} Environments: {listed(block.envs)}."

@@ -33,6 +33,10 @@ MOST_BANDS = 8
 BETTER, WORSE = COLOURS[0], COLOURS[1]
 
 
+Look = dict[str, Any]
+"""How a line is drawn, as matplotlib takes it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Panel:
     """Curves of methods, under a title."""
@@ -51,8 +55,8 @@ def shown(text: str, width: int = 44, lines: int = 3) -> str:
     return f" {plain}" if plain.startswith("_") else plain  # with an underscore it would have no place in a legend
 
 
-def looks(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return how the line of each method is drawn: by colour, then by style, then by marker."""
+def looks(methods: Sequence[str]) -> dict[str, Look]:
+    """Return how the line of each method is drawn, in all figures: by colour, then by style, then by marker."""
     kinds = [(colour, style, marker) for marker in MARKERS for style in STYLES for colour in COLOURS]
     return {
         method: {"color": colour, "linestyle": style, "marker": marker, "markersize": 3, "markevery": 0.1}
@@ -61,10 +65,11 @@ def looks(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def draw_panels(
-    panels: Sequence[Panel], methods: Sequence[str], *, xlabel: str, ylabel: str, columns: int = 3
+    panels: Sequence[Panel], look: Mapping[str, Look], *, xlabel: str, ylabel: str, columns: int = 3
 ) -> Figure:
     """Draw curves with their intervals, a panel for each environment, and one legend below all of them."""
-    look, columns = looks(methods), min(columns, len(panels))
+    columns = min(columns, len(panels))
+    methods = [method for method in look if any(method in panel.curves for panel in panels)]
     entries = [(shown(method), Line2D([], [], linewidth=1.8, **look[method])) for method in methods]
     level = next((panel.level for panel in panels if panel.level), None)
     if level:
@@ -78,7 +83,7 @@ def draw_panels(
         for method, curve in panel.curves.items():
             if curve.ends is not None and len(methods) <= MOST_BANDS:
                 ax.fill_between(curve.steps, *curve.ends, color=look[method]["color"], alpha=0.16, linewidth=0)
-            alone = {"marker": "o", "markersize": 4} if len(curve.steps) == 1 else {}  # a point is no line
+            alone = {"marker": "o", "markersize": 4, "markevery": 1} if len(curve.steps) == 1 else {}  # no line
             ax.plot(curve.steps, curve.values, linewidth=1.6, **look[method] | alone)
         if panel.level:
             ax.axhline(panel.level[1], color="0.35", linestyle=":", linewidth=1.2)
@@ -96,6 +101,7 @@ def _legend_size(labels: Sequence[str], width: float) -> tuple[int, float]:
     """Return how many columns fit under a figure, and the inches that the legend then takes."""
     longest = max((len(line) for label in labels for line in label.splitlines()), default=1)
     columns = max(1, min(len(labels), int(width * CHARACTERS_PER_INCH / (longest + 8))))
+    columns = -(-len(labels) // -(-len(labels) // columns))  # as few as make no more rows
     lines = sum(label.count("\n") + 1 for label in labels)
     return columns, LEGEND_LINE * -(-lines // columns)
 
@@ -159,11 +165,11 @@ def cut_at(values: Float[np.ndarray, " N"]) -> float:
 def draw_profiles(
     profiles: Mapping[str, tuple[Float[np.ndarray, " T"], Float[np.ndarray, "2 T"] | None]],
     taus: Float[np.ndarray, " T"],
+    look: Mapping[str, Look],
     *,
     xlabel: str,
 ) -> Figure:
     """Draw the share of runs above each score."""
-    look = looks(list(profiles))
     labels = [shown(method) for method in profiles]
     ncols, needed = _legend_size(labels, NARROW)
     figure, (ax,) = new_figure(NARROW, 4.2 + needed)

@@ -1,6 +1,7 @@
 """A report as one page of HTML that needs nothing else, and its tables as Markdown."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -13,7 +14,7 @@ GENERATOR = '<meta name="generator" content="monotau report">'
 FIGURES = "figures"
 """Directory of the pictures as files."""
 
-_NUMERIC = set("0123456789.,+-%[]() ")
+_NUMERIC = re.compile(r"([\d.,+%\[\]() -]|\bto\b|\bof\b)+")
 
 
 def to_html(title: str, about: str, sections: Sequence[Section], svgs: Mapping[str, bytes]) -> str:
@@ -69,7 +70,7 @@ def _table(table: Table) -> str:
 def _is_numeric(table: Table, column: int) -> bool:
     """Whether half the cells of a column are numbers, which stand to the right."""
     cells = [row[column] for row in table.rows if row[column]]
-    return 2 * sum(set(cell) <= _NUMERIC for cell in cells) >= len(cells)
+    return 2 * sum(_NUMERIC.fullmatch(cell) is not None for cell in cells) >= len(cells)
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
