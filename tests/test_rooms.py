@@ -50,6 +50,7 @@ ORDER = [
     "scores",
     "report",
     "run",
+    "suites",
     "cli",
     "__init__",
     "__main__",

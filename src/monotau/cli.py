@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, scores, report and list."""
+"""The command line: train, suite, evaluate, scores, report and list."""
 
 import contextlib
 import difflib
@@ -35,6 +35,8 @@ from monotau.report.command import ReportCommand, write_report
 from monotau.run import default_directory, train_into
 from monotau.scores.command import ScoresCommand, show_scores
 from monotau.settings import read_settings
+from monotau.suites.command import SuiteCommand, run_suite
+from monotau.suites.grid import built_in
 
 PARTS: Mapping[str, Mapping[str, type]] = {
     "head": HEADS,
@@ -48,6 +50,7 @@ USAGE = """\
 monotau: distributional reinforcement learning with quantile functions that cannot cross
 
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train, and draw what was learned
+  monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau evaluate DIR [--episodes N] [--risk NAME]                      play with what was learned
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
   monotau report RUNS... --out DIR                                       curves, tables and settings of runs, on a page
@@ -109,7 +112,7 @@ class _Evaluate:
     """How far --risk wang or power bends: below 0 avoids risk, above 0 seeks it; by default -0.75 and -2."""
 
 
-Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "replays", "envs", "games"]
+Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "replays", "envs", "games", "suites"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +129,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 130 and 143 signals.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"train": _train, "evaluate": _evaluate, "scores": _scores, "report": _report, "list": _list}
+    commands = {
+        "train": _train,
+        "evaluate": _evaluate,
+        "suite": _suite,
+        "scores": _scores,
+        "report": _report,
+        "list": _list,
+    }
     console = Console()
     if not words or words[0] in ("-h", "--help"):
         console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
@@ -268,6 +278,10 @@ def _scores(words: list[str], console: Console) -> None:
     show_scores(_parse(ScoresCommand, words, "monotau scores"), console)
 
 
+def _suite(words: list[str], console: Console) -> None:
+    run_suite(_parse(SuiteCommand, words, "monotau suite"), console)
+
+
 def _report(words: list[str], console: Console) -> None:
     write_report(_parse(ReportCommand, words, "monotau report"), console)
 
@@ -278,6 +292,7 @@ def _list(words: list[str], console: Console) -> None:
         "presets": [(name, row.about) for name, row in PRESETS.items()],
         "profiles": [(name, row.about) for name, row in PROFILES.items()],
         "envs": list_envs(),
+        "suites": [*built_in().items()],
         "games": [(name, f"{about}: {', '.join(games)}") for name, (about, games) in GAME_SETS.items()],
     }
     for name, table in PARTS.items():

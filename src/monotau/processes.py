@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from types import FrameType
 
@@ -29,7 +29,7 @@ def cores() -> int:
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path, what: str = "the run directory") -> Iterator[None]:
     """Hold a directory for this process alone; whoever comes second is refused at once.
 
     The lock is the kernel's, so it ends with the process however that ends, and the file itself may stay.
@@ -41,12 +41,24 @@ def locked(directory: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read(100).strip() or "another process"
             raise ConfigError(
-                f"{holder} is training into the run directory {directory} now; name another directory, or wait for it."
+                f"{holder} is training into {what} {directory} now; name another directory, or wait for it."
             ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()}")
         file.flush()
         yield
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a process, on whatever machine, trains into a directory at this moment."""
+    try:
+        with open(directory / LOCK, "rb", opener=opened_itself) as file:
+            flock(file, LOCK_SH | LOCK_NB)  # let go of when the file is closed
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody was ever there
+        return False
+    return False
 
 
 class Stopped(BaseException):

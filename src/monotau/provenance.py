@@ -35,7 +35,7 @@ def describe(device: torch.device) -> Mapping[str, Any]:
         "commit": commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cores": cores(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -72,10 +72,10 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _processor() -> str:
-    """Return the processor's name; Linux has it in a file, and Python does not read it."""
+def processor(file: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name; Linux has it in a file, which Python does not read."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = file.read_text().splitlines()
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -50,8 +50,13 @@ def default_directory(resolved: Resolved) -> Path:
     """Return where a run goes if not told otherwise; what is unusual and tells scores apart is in the name."""
     config = resolved.config
     usual = config.profile == usual_profile(config.preset, resolved.envs.observation_spec)
-    parts = [config.preset if usual else f"{config.preset}-{config.profile}", config.env.title, f"seed{config.seed}"]
-    return Path("runs") / "_".join(re.sub("[/: ]", "-", part) for part in parts)
+    method = config.preset if usual else f"{config.preset}-{config.profile}"
+    return Path("runs") / directory_name(method, config.env.title, config.seed)
+
+
+def directory_name(method: str, env: str, seed: int) -> str:
+    """Return how the directory of a run is called."""
+    return "_".join(re.sub("[/: ]", "-", part) for part in (method, env, f"seed{seed}"))
 
 
 def state_of(directory: Path, config: Config) -> str:

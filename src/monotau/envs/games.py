@@ -81,7 +81,7 @@ GAME_SETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     # The text names eight of the eleven and a remark in its source two more; River Raid is the one other game that the
     # paper calls easy.
     "paper-easy": (
-        "the eleven games of the paper's Fig. 2a",
+        "the eleven games of the paper's Fig. 3a",
         (
             "battle_zone",
             "berzerk",

@@ -1,0 +1,1 @@
+"""Grids of runs: what they consist of, and how all of them get done."""

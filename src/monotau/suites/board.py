@@ -1,0 +1,143 @@
+"""What a person sees of a suite: a live table on a terminal, one line for each change elsewhere."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import final
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from monotau.suites.pool import State, Track
+from monotau.suites.watching import read_progress
+
+LOOK_SECONDS = 1.0
+
+COLOURS: Mapping[State, str] = {
+    "finished": "green",
+    "running": "cyan",
+    "elsewhere": "yellow",
+    "failed": "red",
+    "waiting": "dim",
+}
+
+ORDER = ("running", "failed", "elsewhere", "finished", "waiting")
+"""Of most interest first: a terminal may be too short for all."""
+
+
+def bar_of(console: Console) -> Progress:
+    """Return a bar for what is done before runs start, on a terminal only."""
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def sayer(console: Console) -> Callable[[str], None]:
+    """Return what prints a line of its own length."""
+    return partial(console.print, highlight=False, soft_wrap=True)
+
+
+def clock(seconds: float | int | None) -> str:
+    """Write a time as people say it; nothing, if it is not known."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days:,d} d {hours:02d} h"
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _interest(track: Track) -> tuple[int, float]:
+    """Of the finished, the last first; the others in the order of the grid."""
+    return ORDER.index(track.state), -track.started if track.state == "finished" else float(track.index)
+
+
+@final
+class Board:
+    """Shows all cells of a suite."""
+
+    def __init__(self, title: str, tracks: Sequence[Track], console: Console, jobs: int) -> None:
+        self._title, self._tracks, self._console, self._jobs = title, tracks, console, jobs
+        self._live: Live | None = None
+        self._looked = 0.0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the table while the block runs, on a terminal only."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(self.table(), console=self._console, auto_refresh=False, transient=True) as self._live:
+            yield
+
+    def show(self, track: Track | None) -> None:
+        """Tell of a cell whose state has changed, and look after the others from time to time."""
+        if track:
+            self._say(track)
+        now = time.monotonic()
+        if self._live and (track or now - self._looked > LOOK_SECONDS):
+            self._looked = now
+            for each in self._tracks:
+                if each.state in ("running", "elsewhere"):
+                    each.progress = read_progress(each.directory)
+            self._live.update(self.table(), refresh=True)
+
+    def _say(self, track: Track) -> None:
+        about = {
+            "running": "started" if track.tries == 1 else f"started, try {track.tries}",
+            "finished": f"finished in {clock(track.seconds)}",
+            "failed": f"failed: {track.reason}",
+            "elsewhere": "is run by another process",
+            "waiting": f"to be tried again: {track.reason}",
+        }[track.state]
+        if track.state == "finished" and track.progress.returned is not None:
+            about += f", return {track.progress.returned:.4g}"
+        sayer(self._console)(f"[{COLOURS[track.state]}]{escape(track.name)}[/] {escape(about)}")
+
+    def table(self) -> Group:
+        """Return all cells, as many as there is room for."""
+        counts = Counter(track.state for track in self._tracks)
+        head = ", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state])
+        title = Text(f"{self._title}: {head}; ETA {clock(self.eta_seconds()) or 'not known yet'}", style="bold")
+        bar = ProgressBar(total=len(self._tracks), completed=counts["finished"] + counts["failed"], width=40)
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("run", overflow="ellipsis", no_wrap=True)
+        for name in ("state", "step", "of", "return", "ETA", "try"):
+            table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+        ranked = sorted(self._tracks, key=_interest)
+        room = max(self._jobs, self._console.height - 6)
+        now = time.monotonic()
+        for track in ranked[:room]:
+            progress = track.progress
+            table.add_row(
+                track.name,
+                Text(track.state, style=COLOURS[track.state]),
+                f"{progress.step:,d}" if progress.step else "",
+                f"{progress.total:,d}" if progress.total else "",
+                "" if progress.returned is None else f"{progress.returned:.4g}",
+                clock(track.eta_seconds(now)),
+                str(track.tries or ""),
+            )
+        more = [Text(f"... and {len(ranked) - room} more", style="dim")] if len(ranked) > room else []
+        return Group(title, bar, table, *more)
+
+    def eta_seconds(self) -> float | None:
+        """Return how long all will still take: what runs by its own rate, what waits as those that ran."""
+        now = time.monotonic()
+        running = [(track, track.eta_seconds(now)) for track in self._tracks if track.state == "running"]
+        known = [(now - track.started, seconds) for track, seconds in running if seconds is not None]
+        left = [seconds for _, seconds in known]
+        whole = [track.seconds for track in self._tracks if track.state == "finished" and track.seconds]
+        whole += [spent + seconds for spent, seconds in known]
+        waiting = sum(track.state == "waiting" for track in self._tracks)
+        if not whole:
+            return None
+        return (sum(left) + waiting * sum(whole) / len(whole)) / self._jobs if waiting else max(left, default=0.0)

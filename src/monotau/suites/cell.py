@@ -1,0 +1,34 @@
+"""One run of a suite in its directory: what is there already, and what is still to be done."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from monotau.run import state_of, train_into
+from monotau.storage import read_json
+from monotau.suites.grid import Cell, Suite
+
+
+def run_cell(suite: Suite, cell: Cell, out: Path, console: Console, *, threads: int, keep: bool, force: bool) -> None:
+    """Train one run to its end; its checkpoints, of no more use then, are removed unless they are to be kept."""
+    directory = out / cell.name
+    train_into(directory, suite.resolve(cell, threads_of(directory, threads)), console, force)
+    if not keep:
+        shutil.rmtree(directory / "checkpoints", ignore_errors=True)
+
+
+def threads_of(directory: Path, wanted: int) -> int:
+    """Return the threads that a run began with, to which its numbers are bound, or else those wanted."""
+    path = directory / "config.json"
+    held: Any = read_json(path).get("threads") if path.exists() else None
+    return held if type(held) is int else wanted
+
+
+def is_finished(suite: Suite, cell: Cell, out: Path) -> bool:
+    """Whether a run is done, by the same settings; those of another are refused."""
+    directory = out / cell.name
+    if not directory.exists():
+        return False
+    return state_of(directory, suite.resolve(cell, threads_of(directory, 1)).config) == "finished"

@@ -1,0 +1,202 @@
+"""The command `monotau suite`: run a grid or one of its cells, say what it would take, or write it as a job array."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from monotau.errors import ConfigError, check_least
+from monotau.memory import LARGEST_SHARE, MemoryPlan, available_bytes
+from monotau.presets import Resolved
+from monotau.processes import cores, locked, stoppable
+from monotau.storage import read_json, write_json
+from monotau.suites.board import Board, bar_of, sayer
+from monotau.suites.cell import is_finished, run_cell
+from monotau.suites.dry_run import show_estimate
+from monotau.suites.grid import Cell, Suite, read_suite, to_suite
+from monotau.suites.pool import Pool, Track, python_command
+from monotau.suites.slurm import array_script
+from monotau.suites.watching import read_progress
+
+RECORD = "suite.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteCommand:
+    """Run a grid of presets x overrides x environments x seeds, as many at once as there are cores.
+
+    What is finished is not run again, and what was cut off goes on: the same command may be given as often as needed.
+    `monotau list suites` shows those that are built in; docs/suites.md says how a file of one's own looks.
+    """
+
+    suite: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE")]
+    """A built-in suite, or a .yaml or .json file."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Directory of the run directories; by default runs/NAME."""
+    jobs: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Runs at once; 0 takes one for each core."""
+    threads: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """Threads of each run; 0 divides the cores among the jobs. A run that has begun keeps its own."""
+    scale: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Share of the budget, above 0 and at most 1: steps, schedules, replay and evaluation steps in proportion."""
+    retries: Annotated[int, tyro.conf.arg(metavar="N")] = 2
+    """How often a run that was killed, or whose environment failed, is started again."""
+    dry_run: bool = False
+    """Print the grid with an estimate of time, memory and disk, and stop."""
+    index: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
+    """Run the K-th cell alone, from 0, in this process: for job arrays."""
+    slurm: bool = False
+    """Write the grid as a Slurm job array, DIR/suite.sbatch, and stop."""
+    keep_checkpoints: bool = False
+    """Keep the checkpoints of finished runs, which are of no more use, and large."""
+    force: bool = False
+    """Run even if the machine seems to have too little memory."""
+
+
+def run_suite(given: SuiteCommand, console: Console) -> None:
+    """Do what is asked for."""
+    check_least("--", given, jobs=0, threads=0, retries=0)
+    suite = read_suite(given.suite, given.scale)
+    out = given.out or Path("runs") / suite.name
+    if (out.exists() and not out.is_dir()) or (out / "config.json").exists():
+        raise ConfigError(f"--out is {out}, which is a file or a single run; a suite needs a directory of its own.")
+    jobs = given.jobs or max(1, min(cores(), len(suite.cells)))
+    threads = given.threads or max(1, cores() // jobs)
+    if given.index is not None:
+        _run_one(given, suite, out, threads, console)
+        return
+    finished = _check(suite, out, threads, console)
+    if given.dry_run:
+        show_estimate(suite, finished, jobs, threads, console)
+    elif given.slurm:
+        _write_slurm(given, suite, out, threads, console)
+    else:
+        _run_all(given, suite, out, finished, jobs, threads, console)
+
+
+def _run_one(given: SuiteCommand, suite: Suite, out: Path, threads: int, console: Console) -> None:
+    index = given.index or 0
+    if not 0 <= index < len(suite.cells):
+        raise ConfigError(
+            f"--index is {index}, but the suite has {len(suite.cells)} runs: 0 to {len(suite.cells) - 1}."
+        )
+    if not (out / RECORD).exists():
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / RECORD, suite.record())
+    with stoppable():
+        cell = suite.cells[index]
+        run_cell(suite, cell, out, console, threads=threads, keep=given.keep_checkpoints, force=given.force)
+
+
+def _check(suite: Suite, out: Path, threads: int, console: Console) -> set[str]:
+    """Settle each method and each environment once, before anything starts; return the names of finished cells.
+
+    A cell that the record beside the runs knows by the same settings is done if it has a result; others are looked at.
+    """
+    firsts = {cell.method.name: cell for cell in reversed(suite.cells)} | {
+        cell.place.config.title: cell for cell in reversed(suite.cells)
+    }
+    before = to_suite(suite.name, read_json(out / RECORD)) if (out / RECORD).exists() else None
+    known = {cell.name: before.given(cell) for cell in before.cells} if before else {}
+    finished = set()
+    with bar_of(console) as bar:
+        for cell in bar.track([*firsts.values()], description="checking settings"):
+            suite.resolve(cell, threads)
+        there = [cell for cell in suite.cells if (out / cell.name).exists()]
+        for cell in bar.track(there, description="looking at runs"):
+            if known.get(cell.name) == suite.given(cell):
+                done = (out / cell.name / "result.json").exists()
+            else:
+                done = is_finished(suite, cell, out)
+            if done:
+                finished.add(cell.name)
+    return finished
+
+
+def _run_all(
+    given: SuiteCommand, suite: Suite, out: Path, finished: set[str], jobs: int, threads: int, console: Console
+) -> None:
+    tracks = [
+        Track(
+            index=index,
+            name=cell.name,
+            directory=out / cell.name,
+            state="finished" if cell.name in finished else "waiting",
+            progress=read_progress(out / cell.name),
+        )
+        for index, cell in enumerate(suite.cells)
+    ]
+    if not given.force:
+        _check_memory([suite.resolve(cell, threads) for cell in _one_of_each_method(suite)], jobs)
+    out.mkdir(parents=True, exist_ok=True)
+    options = ["--keep-checkpoints"] if given.keep_checkpoints else []
+    options += ["--force"] if given.force else []
+
+    def command(index: int) -> list[str]:
+        record = str(out / RECORD)  # not the file that was given: somebody may edit that while the suite runs
+        words = ("--out", str(out), "--index", str(index), "--threads", str(threads))
+        return python_command("suite", record, *words, *options)
+
+    pool = Pool(tracks, command, out=out, jobs=jobs, threads=threads, retries=given.retries)
+    board = Board(suite.name, tracks, console, jobs)
+    missing = len(tracks) - len(finished)
+    sayer(console)(
+        f"[bold]{escape(suite.name)}[/]: {len(tracks)} runs, {missing} to do, {jobs} at once with {threads} "
+        f"thread{'s' * (threads > 1)} each, into {escape(str(out))}; logs in {escape(str(pool.logs))}"
+    )
+    try:
+        with locked(out, "the suite's directory"), stoppable(), board.shown():
+            write_json(out / RECORD, suite.record())
+            pool.run(board.show)
+    finally:
+        _summarise(tracks, out, console)
+    failed = sum(track.state == "failed" for track in tracks)
+    if failed:
+        raise SystemExit(1)
+
+
+def _summarise(tracks: list[Track], out: Path, console: Console) -> None:
+    done = sum(track.state == "finished" for track in tracks)
+    failed = [track for track in tracks if track.state == "failed"]
+    left = len(tracks) - done - len(failed)
+    say = sayer(console)
+    say(f"{done} of {len(tracks)} runs are finished" + (f", {left} are not; the same command goes on" if left else ""))
+    for track in failed:
+        say(f"[red]failed[/] {escape(track.name)}: {escape(track.reason)}")
+    if done:
+        say(f"to see them: monotau report {escape(str(out))} --out {escape(str(out / 'report'))}")
+
+
+def _one_of_each_method(suite: Suite) -> list[Cell]:
+    return [*{cell.method.name: cell for cell in reversed(suite.cells)}.values()]
+
+
+def _check_memory(resolved: list[Resolved], jobs: int) -> None:
+    """Refuse more runs at once than there is memory for: each alone would fit, and all would be killed together."""
+    available = available_bytes()
+    most = max(MemoryPlan.of(each, None).total for each in resolved)
+    if available is not None and jobs > 1 and jobs * most > LARGEST_SHARE * available:
+        fit = int(LARGEST_SHARE * available // most)
+        instead = f"use --jobs {fit}" if fit else "a smaller --scale or replay.capacity_steps is needed"
+        raise ConfigError(
+            f"--jobs is {jobs}, and runs take up to {most / 1e9:.1f} GB each, but only {available / 1e9:.1f} GB are "
+            f"available: {instead}, or --force to try it all the same."
+        )
+
+
+def _write_slurm(given: SuiteCommand, suite: Suite, out: Path, threads: int, console: Console) -> None:
+    memory = max(MemoryPlan.of(suite.resolve(cell, threads), None).total for cell in _one_of_each_method(suite))
+    (out / "logs").mkdir(parents=True, exist_ok=True)
+    write_json(out / RECORD, suite.record())
+    path = out.resolve()
+    words = python_command("suite", str(path / RECORD), "--out", str(path), "--threads", str(threads))
+    script = array_script(suite.name, out, len(suite.cells), threads, math.ceil(1.2 * memory / 1e9), words)
+    target = out / "suite.sbatch"
+    target.write_text(script)
+    sayer(console)(
+        f"wrote {escape(str(target))}: {len(suite.cells)} tasks; look it over, then: sbatch {escape(str(target))}"
+    )

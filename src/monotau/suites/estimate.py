@@ -1,0 +1,106 @@
+"""What a suite will take, before it takes it: the time by a short trial of each method, the disk by sizes."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from monotau.agent import Agent
+from monotau.configs import Config
+from monotau.log import Log
+from monotau.memory import MemoryPlan
+from monotau.presets import Resolved
+from monotau.progress import Display
+from monotau.rollout import Rollout
+from monotau.suites.grid import Cell, Method, Suite
+from monotau.train import Training
+
+TRIAL_UPDATES = 12
+TRIAL_ROLLOUT_STEPS = 30
+
+LEFT_BEHIND = 1_500_000
+"""Bytes of figures, metrics and settings of a finished run, beside its two agents; measured, and a little more."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What each run of a method takes."""
+
+    method: Method
+    runs: int
+    """How many are missing."""
+    steps: int
+    seconds: float
+    """Of one run: training at the rate of the trial, and evaluations where their steps are set."""
+    steps_per_second: float
+    memory: int
+    disk_running: int
+    """Bytes while it runs, when its replay is full."""
+    disk_finished: int
+
+
+def estimate_method(suite: Suite, method: Method, missing: Sequence[Cell], threads: int) -> Estimate:
+    """Try a method in the first of the environments where it is missing."""
+    resolved = suite.resolve(missing[0], threads)
+    config, plan = resolved.config, MemoryPlan.of(resolved, None)
+    training, acting = _trial(resolved)
+    evaluations = config.steps / config.iteration_steps / config.evaluation.every_iterations
+    seconds = training * config.steps + acting * evaluations * config.evaluation.steps
+    weights = plan.networks
+    return Estimate(
+        method=method,
+        runs=len(missing),
+        steps=config.steps,
+        seconds=seconds,
+        steps_per_second=1 / training,
+        memory=plan.total,
+        disk_running=plan.replay.total + 3 * weights + LEFT_BEHIND,
+        disk_finished=2 * weights + LEFT_BEHIND,
+    )
+
+
+def _trial(resolved: Resolved) -> tuple[float, float]:
+    """Return the seconds of a training step and of an evaluation step."""
+    config = _short(resolved.config)
+    agent = Agent.of(Resolved(config, resolved.envs))
+    training = Training(Resolved(config, resolved.envs), agent.brain, Log(), Display(None))
+    with training.session(config.steps):
+        training.iterate(config.steps)  # the first updates make what later ones reuse
+        learning = _timed(lambda: training.iterate(config.steps)) / config.iteration_steps
+        lanes = min(config.evaluation.num_envs, config.evaluation.episodes)
+        rollout = Rollout(resolved.envs, lanes, config.env.frame_stack, config.seed)
+        try:
+            rng = np.random.default_rng(config.seed)
+            acting = _timed(
+                lambda: [
+                    rollout.step(agent.brain.greedy.act(rollout.observations, 0.0, rng, None))
+                    for _ in range(TRIAL_ROLLOUT_STEPS)
+                ]
+            )
+        finally:
+            rollout.close()
+    return learning, acting / (TRIAL_ROLLOUT_STEPS * lanes)
+
+
+def _short(config: Config) -> Config:
+    """Return the same run, short: learning soon, at the least epsilon, and with as little memory as that needs."""
+    lanes, every = config.env.num_envs, config.update.every_steps
+    iteration = -(-max(TRIAL_UPDATES * every, 4 * lanes) // lanes) * lanes
+    kept = max(2 * iteration, lanes * 100, config.update.batch_size)
+    return replace(
+        config,
+        steps=2 * iteration,
+        iteration_steps=iteration,
+        log_every_steps=2 * iteration + 1,
+        epsilon=replace(config.epsilon, start=config.epsilon.end, decay_steps=0),
+        replay=replace(config.replay, warmup_steps=min(config.update.batch_size, iteration // 2), capacity_steps=kept),
+    )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

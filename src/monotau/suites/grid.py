@@ -1,0 +1,220 @@
+"""A suite: presets x overrides x environments x seeds, read from a small file, and the cells of that grid."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, final
+
+from monotau.envs import EnvConfig
+from monotau.envs.atari import default_protocol
+from monotau.envs.games import GAME_SETS, id_of
+from monotau.errors import ConfigError, unknown_name
+from monotau.presets import PRESETS, Resolved, resolve, with_kinds
+from monotau.run import directory_name
+from monotau.settings import brief, override, read_settings
+from monotau.suites.scaling import check_scale, scaled
+
+BUILT_IN = Path(__file__).parent / "builtin"
+
+MOST_CELLS = 8_000
+"""More is a slip, or better several suites."""
+
+KEYS = ("about", "presets", "overrides", "envs", "seeds", "settings", "profile", "scale")
+"""What a suite's file may have; what a suite writes beside its runs has `cells` too, which follow from these."""
+
+Settings = Mapping[str, Any]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A preset with an override: what a suite compares."""
+
+    name: str
+    """The preset, followed by the name of the override."""
+    preset: str
+    settings: Sequence[Settings]
+    """Those of the preset and of the override, the later over the earlier."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """An environment of a suite, with settings of its own."""
+
+    config: EnvConfig
+    settings: Settings = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run of a suite."""
+
+    method: Method
+    place: Place
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of its run directory."""
+        return directory_name(self.method.name, self.place.config.title, self.seed)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what a report asks for."""
+        return {"method": self.method.name, "env": self.place.config.title, "seed": self.seed}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A grid of runs."""
+
+    name: str
+    plain: Settings
+    """As its file has it."""
+    methods: Sequence[Method]
+    places: Sequence[Place]
+    seeds: Sequence[int]
+    settings: Settings
+    """For all runs."""
+    profile: str | None
+    scale: float
+    """Of budgets and schedules."""
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All runs, seed after seed: a suite that is cut off has compared all methods on some seeds."""
+        grid = product(self.seeds, self.places, self.methods)
+        return [Cell(method=method, place=place, seed=seed) for seed, place, method in grid]
+
+    def given(self, cell: Cell) -> list[object]:
+        """Return all that a suite says of a cell; the same said of two cells makes the same runs of them."""
+        layers = [self.settings, cell.place.settings, *cell.method.settings]
+        return [cell.method.preset, cell.place.config, cell.seed, self.profile, self.scale, layers]
+
+    def resolve(self, cell: Cell, threads: int | None = None) -> Resolved:
+        """Settle all settings of a cell: those of the suite, then of its environment, its preset and its override."""
+        env = cell.place.config
+        given = (self.settings, cell.place.settings, *cell.method.settings)
+        layers = [with_kinds(cell.method.preset, layer) for layer in given]
+        own = {"seed": cell.seed, "env": {"id": env.id, "protocol": env.protocol, "kwargs": env.kwargs}}
+        first: dict[str, Any] = {} if threads is None else {"threads": threads}
+        resolved = resolve(cell.method.preset, first, *layers, own, profile=self.profile)
+        if self.scale == 1:
+            return resolved
+        return Resolved(scaled(resolved.config, self.scale), resolved.envs)
+
+    def record(self) -> dict[str, Any]:
+        """Return what stands beside the runs: the suite as it is, and its cells."""
+        own = {"about": self.plain.get("about", ""), "scale": self.scale}
+        return {**self.plain, **own, "cells": {cell.name: cell.plain() for cell in self.cells}}
+
+
+def built_in() -> dict[str, str]:
+    """Return the names of the suites that come with the program, and what they are."""
+    return {path.stem: str(read_settings(path)["about"]) for path in sorted(BUILT_IN.glob("*.yaml"))}
+
+
+def read_suite(name: str, scale: float | None = None) -> Suite:
+    """Return a built-in suite, or one from a file; a scale given here replaces the file's."""
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        known = [found.stem for found in sorted(BUILT_IN.glob("*.yaml"))]
+        if name not in known:
+            raise ConfigError(f"{unknown_name('the suite', name, known)} Or name a .yaml or .json file.")
+        path = BUILT_IN / f"{name}.yaml"
+    try:
+        return to_suite(path.stem, read_settings(path), scale)
+    except ConfigError as error:
+        raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from None
+
+
+def to_suite(name: str, plain: Settings, scale: float | None = None) -> Suite:
+    """Check a suite's plain values, and return what they mean."""
+    plain = {key: value for key, value in plain.items() if key != "cells"}
+    for key in plain:
+        if key not in KEYS:
+            raise unknown_name("the key", key, KEYS)
+    presets = _named_settings("presets", plain.get("presets"))
+    for preset in presets:
+        if preset not in PRESETS:
+            raise unknown_name("the preset", preset, PRESETS)
+    overrides = _named_settings("overrides", plain.get("overrides", {"": {}}))
+    methods = [
+        Method(name=f"{preset} {label}".strip(), preset=preset, settings=[settings, more])
+        for (preset, settings), (label, more) in product(presets.items(), overrides.items())
+    ]
+    profile = plain.get("profile")
+    if not isinstance(profile, str | None):
+        raise ConfigError(f"profile is {brief(profile)}, but must be a name.")
+    suite = Suite(
+        name=name,
+        plain=plain,
+        methods=methods,
+        places=_places(plain.get("envs")),
+        seeds=_seeds(plain.get("seeds", 5)),
+        settings=_mapping("settings", plain.get("settings", {})),
+        profile=profile,
+        scale=check_scale(plain.get("scale", 1.0) if scale is None else scale),
+    )
+    if len(suite.cells) > MOST_CELLS:
+        raise ConfigError(f"the grid has {len(suite.cells)} runs, but may have at most {MOST_CELLS}.")
+    if len({cell.name for cell in suite.cells}) < len(suite.cells):
+        raise ConfigError("two runs of the grid have the same name; an env, a seed or an override stands twice.")
+    return suite
+
+
+def _named_settings(key: str, given: Any) -> dict[str, Settings]:
+    """Take a list of names, or a mapping of names to settings."""
+    if isinstance(given, list) and given and all(isinstance(name, str) for name in given):
+        given = {name: {} for name in given}
+    if not isinstance(given, Mapping) or not given:
+        raise ConfigError(f"{key} is {brief(given)}, but must be a list of names, or a mapping of names to settings.")
+    for name in given:
+        if not re.fullmatch(r"[\w.=-]*", name, re.ASCII):
+            raise ConfigError(
+                f"{key} has the name {brief(name)}, but letters, digits and - _ . = must do: it names files."
+            )
+    return {name: _mapping(f"{key}.{name}", value) for name, value in given.items()}
+
+
+def _mapping(key: str, given: Any) -> Settings:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{key} is {brief(given)}, but must be a mapping of settings.")
+    for name in {"seed", "preset", "profile"} & given.keys():
+        raise ConfigError(f"{key}.{name} is set, but is the suite's to say: see its keys {', '.join(KEYS)}.")
+    return given
+
+
+def _places(given: Any) -> list[Place]:
+    if not isinstance(given, list) or not given:
+        raise ConfigError(
+            f"envs is {brief(given)}, but must be a list of ids, of sets of games, or of mappings with an id."
+        )
+    return [place for entry in given for place in _place(entry)]
+
+
+def _place(entry: Any) -> list[Place]:
+    """Return the environment that an entry means, or those of a set of games."""
+    if isinstance(entry, str) and entry in GAME_SETS:
+        return [place for game in GAME_SETS[entry][1] for place in _place(id_of(game))]
+    plain = {"id": entry} if isinstance(entry, str) else entry
+    if not isinstance(plain, Mapping) or not isinstance(plain.get("id"), str):
+        raise ConfigError(f"envs has {brief(entry)}, but an entry is an id, a set of games, or a mapping with an id.")
+    for key in plain:
+        if key not in ("id", "protocol", "kwargs", "settings"):
+            raise unknown_name("the key of an env", key, ("id", "protocol", "kwargs", "settings"))
+    made = {key: value for key, value in plain.items() if key != "settings"}
+    config = override(EnvConfig(protocol=default_protocol(plain["id"])), made, {}, "env")
+    return [Place(config=config, settings=_mapping("settings", plain.get("settings", {})))]
+
+
+def _seeds(given: Any) -> list[int]:
+    seeds = list(range(given)) if type(given) is int else given
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise ConfigError(f"seeds is {brief(given)}, but must be a number of seeds, or a list of them.")
+    return seeds

@@ -1,0 +1,43 @@
+"""The same experiment on a smaller budget: everything that lasts, and nothing that a single update consists of."""
+
+import math
+from dataclasses import replace
+
+from monotau.configs import Config
+from monotau.errors import ConfigError
+from monotau.settings import brief
+
+LEAST_LANE_STEPS = 100
+"""Of each environment's steps that a replay keeps; fewer do not hold what a stack of frames and n steps need."""
+
+
+def check_scale(scale: object) -> float:
+    """Refuse what is not a share."""
+    if type(scale) not in (int, float) or not 0 < (share := float(scale)) <= 1:  # type: ignore[arg-type]
+        raise ConfigError(f"the scale is {brief(scale)}, but must be above 0 and at most 1.")
+    return share
+
+
+def scaled(config: Config, scale: float) -> Config:
+    """Return a run of a share of the steps, with schedules, replay and evaluation in proportion.
+
+    Batches, the steps between updates and between target syncs, and episodes of an evaluation stay.
+    """
+    lanes, replay = config.env.num_envs, config.replay
+
+    def steps(number: int, least: int = 1) -> int:
+        """A share of the steps, in whole steps of all environments together."""
+        return max(math.ceil(scale * number / lanes), math.ceil(least / lanes)) * lanes
+
+    total = steps(config.steps)
+    warmup = max(round(scale * replay.warmup_steps), min(replay.warmup_steps, config.update.batch_size))
+    capacity = min(replay.capacity_steps, max(round(scale * replay.capacity_steps), warmup, lanes * LEAST_LANE_STEPS))
+    return replace(
+        config,
+        steps=total,
+        iteration_steps=min(steps(config.iteration_steps), total),
+        log_every_steps=max(1, round(scale * config.log_every_steps)),
+        epsilon=replace(config.epsilon, decay_steps=round(scale * config.epsilon.decay_steps)),
+        replay=replace(replay, warmup_steps=warmup, capacity_steps=capacity),
+        evaluation=replace(config.evaluation, steps=round(scale * config.evaluation.steps)),
+    )

@@ -1,0 +1,44 @@
+"""How far a run has come, seen from outside by the end of its metrics."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monotau.errors import ConfigError
+from monotau.log import METRICS
+from monotau.storage import read_json
+
+TAIL_BYTES = 16_384
+
+
+class Progress(NamedTuple):
+    """What a run has written last."""
+
+    step: int = 0
+    total: int = 0
+    """Steps it is to make; 0 as long as that is not known."""
+    returned: float | None = None
+    """Mean return of its last evaluation."""
+
+
+def read_progress(directory: Path) -> Progress:
+    """Return how far a run is; of what is not there, or being written at this moment, nothing is known."""
+    try:
+        total = read_json(directory / "config.json").get("steps")
+        with open(directory / METRICS, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            texts = file.read().split(b"\n")
+    except (OSError, ConfigError):
+        return Progress()
+    step, returned = 0, None
+    for text in texts:
+        try:
+            line: Any = json.loads(text)
+        except ValueError:  # the first is cut, and the last may be
+            continue
+        if isinstance(line, dict) and type(line.get("step")) is int:
+            step = max(step, line["step"])
+            returned = line.get("return_mean") if line.get("policy") == "greedy" else returned
+    return Progress(step, total if type(total) is int else 0, returned)

@@ -1,0 +1,115 @@
+"""What is shown of a suite, on a terminal and elsewhere."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from monotau.suites import board as boards
+from monotau.suites.board import Board, clock
+from monotau.suites.pool import Track
+from monotau.suites.watching import Progress, read_progress
+
+
+def screen(*, terminal: bool, height: int = 30) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, height=height, color_system=None)
+
+
+def text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def track(tmp_path, index, **known) -> Track:
+    return Track(index=index, name=f"run{index}", directory=tmp_path / f"run{index}", **known)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, ""), (0, "0:00"), (61.6, "1:02"), (3_599.7, "1:00:00"), (90_061, "1 d 01 h"), (1e8, "1,157 d 09 h")],
+)
+def test_times_are_written_as_people_say_them(seconds, shown):
+    assert clock(seconds) == shown
+
+
+def test_the_table_has_what_runs_first_and_says_what_there_is_no_room_for(tmp_path):
+    tracks = [track(tmp_path, i) for i in range(40)]
+    tracks[20].state, tracks[20].started_step, tracks[20].progress = "running", 1_500, Progress(1_500, 6_000, 12.345)
+    tracks[30].state, tracks[30].reason = "failed", "broken"
+    tracks[5].state, tracks[5].tries = "finished", 2
+    console = screen(terminal=True, height=16)
+    console.print(Board("mine", tracks, console, jobs=2).table())
+    lines = text(console).splitlines()
+    assert "mine: 1 finished, 1 running, 1 failed, 37 waiting; ETA not known yet" in lines[0]
+    first = next(number for number, line in enumerate(lines) if line.split()[:2] == ["run", "state"]) + 1
+    assert [line.split()[0] for line in lines[first : first + 3]] == ["run20", "run30", "run5"]
+    assert lines[first].split()[1:] == ["running", "1,500", "6,000", "12.35"]
+    assert "... and 30 more" in lines[-1]
+
+
+def test_the_time_left_counts_what_waits_like_what_ran(tmp_path, monkeypatch):
+    monkeypatch.setattr(boards.time, "monotonic", lambda: 1_000.0)
+    tracks = [track(tmp_path, i) for i in range(6)]
+    board = Board("mine", tracks, screen(terminal=True), jobs=2)
+    assert board.eta_seconds() is None
+    tracks[0].state, tracks[0].seconds = "finished", 100.0
+    tracks[1].state, tracks[1].started, tracks[1].progress = "running", 900.0, Progress(500, 1_000)
+    # 100 s left of the one that runs, four that wait for (100 + 200) / 2 each, two at a time
+    assert board.eta_seconds() == (100 + 4 * 150) / 2
+    for each in tracks[2:]:
+        each.state = "finished"
+    assert board.eta_seconds() == 100.0
+
+
+def test_elsewhere_each_change_is_a_line(tmp_path):
+    console = screen(terminal=False)
+    one = track(tmp_path, 1)
+    board = Board("mine", [one], console, jobs=1)
+    with board.shown():
+        for state, known in (
+            ("running", {"tries": 1}),
+            ("waiting", {"reason": "ended by SIGKILL"}),
+            ("running", {"tries": 2}),
+            ("elsewhere", {}),
+            ("failed", {"reason": "no [luck]"}),
+            ("finished", {"seconds": 75.0, "progress": Progress(10, 10, 3.5)}),
+        ):
+            one.state = state  # type: ignore[assignment]
+            for name, value in known.items():
+                setattr(one, name, value)
+            board.show(one)
+            board.show(None)
+    assert text(console).splitlines() == [
+        "run1 started",
+        "run1 to be tried again: ended by SIGKILL",
+        "run1 started, try 2",
+        "run1 is run by another process",
+        "run1 failed: no [luck]",
+        "run1 finished in 1:15, return 3.5",
+    ]
+
+
+def test_on_a_terminal_progress_is_read_as_it_is_written(tmp_path, monkeypatch):
+    console, one = screen(terminal=True), track(tmp_path, 1, state="running")
+    board = Board("mine", [one], console, jobs=1)
+    monkeypatch.setattr(boards, "LOOK_SECONDS", -1.0)
+    with board.shown():
+        one.directory.mkdir()
+        (one.directory / "config.json").write_text(json.dumps({"steps": 7_000}))
+        (one.directory / "metrics.jsonl").write_text('{"step": 4321, "kind": "train"}\n')
+        board.show(None)
+    assert one.progress == Progress(4_321, 7_000, None)
+    assert "4,321" in text(console)
+
+
+def test_progress_is_read_from_the_end_and_torn_lines_are_left_out(tmp_path):
+    assert read_progress(tmp_path) == Progress()
+    (tmp_path / "config.json").write_text(json.dumps({"steps": 900_000}))
+    lines = [json.dumps({"step": i, "kind": "train", "more": "x" * 50}) for i in range(500)]
+    lines.insert(480, json.dumps({"step": 479, "kind": "eval", "policy": "greedy", "return_mean": 2.5}))
+    lines.insert(481, json.dumps({"step": 0, "kind": "eval", "policy": "random", "return_mean": -9.0}))
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 99')
+    assert read_progress(tmp_path) == Progress(499, 900_000, 2.5)
+    (tmp_path / "config.json").write_text("[]")
+    assert read_progress(tmp_path) == Progress()

@@ -1,0 +1,257 @@
+"""`monotau suite` from end to end: cells are the runs that `train` makes, and nothing is run twice or lost."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from monotau import cli
+from monotau.errors import ConfigError
+from monotau.processes import locked
+from monotau.suites import command as commands
+from monotau.suites.command import SuiteCommand, run_suite
+from monotau.suites.grid import read_suite
+from tests.small_runs import silent
+
+TINY = {
+    "presets": ["dqn", "ndqfn"],
+    "envs": ["monotau/Coin-v0"],
+    "seeds": 1,
+    "settings": {
+        "steps": 60,
+        "iteration_steps": 20,
+        "log_every_steps": 10,
+        "torso": {"width": 8, "layers": 1},
+        "head": {"hidden": 8},
+        "replay": {"capacity_steps": 60, "warmup_steps": 10},
+        "update": {"batch_size": 4},
+        "evaluation": {"episodes": 2, "num_envs": 2},
+    },
+}
+
+
+def written(place: Path, **changes) -> str:
+    path = place / "mine.yaml"
+    path.write_text(yaml.safe_dump(TINY | changes))
+    return str(path)
+
+
+def said(given: SuiteCommand) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    run_suite(given, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def ends(out: Path) -> dict[str, bytes]:
+    """What was learned in each run."""
+    return {path.parent.parent.name: path.read_bytes() for path in out.glob("*/agent/*.safetensors")}
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Run cells here, one after another: what a process costs is mostly its start."""
+    started: list[list[str]] = []
+
+    class Here:
+        def __init__(self, words, **_) -> None:
+            started.append(words)
+            try:
+                cli.main(words[words.index("suite") :])
+                self.code = 0
+            except SystemExit as stop:
+                self.code = stop.code
+            self.pid = len(started)
+
+        def poll(self):
+            return self.code
+
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **how: (Here if "suite" in words else real)(words, **how))
+    return started
+
+
+def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_process):
+    file, out = written(tmp_path), tmp_path / "out"
+    text = said(SuiteCommand(suite=file, out=out, jobs=2))
+    assert "2 runs, 2 to do, 2 at once" in text
+    assert "2 of 2 runs are finished" in text
+    assert f"monotau report {out} --out {out / 'report'}" in text
+    assert len(in_this_process) == 2
+    cli.main(
+        [
+            "train",
+            "dqn",
+            "--config",
+            str(out / "dqn_monotau-Coin-v0_seed0" / "config.json"),
+            "--out",
+            str(tmp_path / "alone"),
+        ]
+    )
+    assert (tmp_path / "alone/agent/weights.safetensors").read_bytes() == ends(out)["dqn_monotau-Coin-v0_seed0"]
+    assert not (out / "dqn_monotau-Coin-v0_seed0" / "checkpoints").exists()
+    record = json.loads((out / "suite.json").read_text())
+    assert record["cells"]["ndqfn_monotau-Coin-v0_seed0"] == {"method": "ndqfn", "env": "monotau/Coin-v0", "seed": 0}
+    before = ends(out)
+    assert "2 runs, 0 to do" in said(SuiteCommand(suite=file, out=out, jobs=2))
+    assert len(in_this_process) == 2
+    assert "3 of 3" not in text
+    # A grid that grew runs what is new, and one with other settings is refused.
+    assert "4 runs, 2 to do" in said(SuiteCommand(suite=written(tmp_path, seeds=2), out=out, keep_checkpoints=True))
+    assert (out / "dqn_monotau-Coin-v0_seed1" / "checkpoints").exists()
+    assert {name: ends(out)[name] for name in before} == before
+    other = written(tmp_path, settings=TINY["settings"] | {"gamma": 0.5})
+    with pytest.raises(ConfigError, match=r"dqn_monotau-Coin-v0_seed0 holds another run: it differs in gamma"):
+        said(SuiteCommand(suite=other, out=out))
+
+
+def test_a_run_keeps_the_threads_it_began_with(tmp_path, in_this_process):
+    file, out = written(tmp_path, presets=["dqn"]), tmp_path / "out"
+    said(SuiteCommand(suite=file, out=out, threads=2))
+    config = json.loads((out / "dqn_monotau-Coin-v0_seed0/config.json").read_text())
+    assert config["threads"] == 2
+    (out / "suite.json").unlink()  # so that runs are looked at themselves
+    assert "1 runs, 0 to do" in said(SuiteCommand(suite=file, out=out, threads=1))
+
+
+def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, in_this_process, monkeypatch):
+    def fail(*_, **__):
+        raise ConfigError("it must not be")
+
+    file, out = written(tmp_path), tmp_path / "out"
+    monkeypatch.setattr(commands, "run_cell", fail)
+    console = Console(file=io.StringIO(), width=200)
+    with pytest.raises(SystemExit) as stop:
+        run_suite(SuiteCommand(suite=file, out=out), console)
+    assert stop.value.code == 1
+    assert "0 of 2 runs are finished" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert console.file.getvalue().count("failed dqn_monotau-Coin-v0_seed0: exit code 2") == 1  # type: ignore[attr-defined]
+
+
+def test_one_cell_by_its_index(tmp_path):
+    file, out = written(tmp_path), tmp_path / "out"
+    run_suite(SuiteCommand(suite=file, out=out, index=1, keep_checkpoints=True), silent())
+    assert [*ends(out)] == ["ndqfn_monotau-Coin-v0_seed0"]
+    assert (out / "ndqfn_monotau-Coin-v0_seed0" / "checkpoints").exists()
+    assert (out / "suite.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"index": 2}, "--index is 2, but the suite has 2 runs: 0 to 1"),
+        ({"index": -1}, "--index is -1, but the suite has 2 runs"),
+        ({"jobs": -1}, "--jobs is -1, but must be at least 0"),
+        ({"retries": -2}, "--retries is -2, but must be at least 0"),
+        ({"scale": 0.0}, "the scale is 0.0, but must be above 0"),
+        ({"jobs": 9_000_000}, r"--jobs is 9000000, and runs take up to 0.4 GB each, but only .* use --jobs \d+"),
+    ],
+)
+def test_what_cannot_be_asked_for(tmp_path, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", **changes))
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_that_do_not_fit_are_refused_before_anything_starts(tmp_path):
+    file = written(tmp_path, presets={"dqn": {}, "ndqfn": {"head": {"knotts": 3}}})
+    with pytest.raises(ConfigError, match=r"the setting 'head.knotts' is unknown. Did you mean 'head.knots'"):
+        said(SuiteCommand(suite=file, out=tmp_path / "out"))
+    file = written(tmp_path, envs=["monotau/Coin-v0", "monotau/Con-v0"])
+    with pytest.raises(ConfigError, match=r"env.id 'monotau/Con-v0' is unknown"):
+        said(SuiteCommand(suite=file, out=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_is_something_else_is_refused(tmp_path):
+    file = written(tmp_path)
+    with pytest.raises(ConfigError, match=r"mine.yaml, which is a file or a single run; a suite needs a directory"):
+        said(SuiteCommand(suite=file, out=Path(file)))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").touch()
+    with pytest.raises(ConfigError, match="which is a file or a single run"):
+        said(SuiteCommand(suite=file, out=tmp_path / "run"))
+
+
+def test_a_second_driver_is_refused(tmp_path):
+    (tmp_path / "out").mkdir()
+    with (
+        locked(tmp_path / "out"),
+        pytest.raises(ConfigError, match=r"process \d+ is training into the suite's directory"),
+    ):
+        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out"))
+
+
+def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
+    text = said(SuiteCommand(suite=written(tmp_path, seeds=3), out=tmp_path / "out", dry_run=True, jobs=3, scale=0.5))
+    assert not (tmp_path / "out").exists()
+    assert "2 methods: dqn, ndqfn" in text
+    assert "6 runs, 0 finished; scale 0.5" in text
+    rows = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line.startswith(("dqn ", "ndqfn "))]
+    assert [row[:3] for row in rows] == [["dqn", "3", "30"], ["ndqfn", "3", "30"]]
+    for row in rows:
+        rate, one = float(row[3].replace(",", "")), row[4]
+        assert rate > 1
+        assert one == "0:00" or 30 / rate >= 0.5
+    assert "By a trial of a few updates on this machine" in text
+
+
+def test_a_job_array_has_a_task_for_each_cell(tmp_path):
+    out = tmp_path / "out"
+    assert "6 tasks" in said(SuiteCommand(suite=written(tmp_path, seeds=3), out=out, slurm=True, threads=4))
+    script = (out / "suite.sbatch").read_text()
+    assert "#SBATCH --array=0-5" in script
+    assert "#SBATCH --cpus-per-task=4" in script
+    assert "#SBATCH --mem=1G" in script
+    subprocess.run(["bash", "-n", str(out / "suite.sbatch")], check=True)  # noqa: S607
+    line = script.splitlines()[-1].replace("exec srun ", "").replace('"$SLURM_ARRAY_TASK_ID"', "4")
+    assert line.endswith(f"-m monotau suite {out / 'suite.json'} --out {out} --threads 4 --index 4")
+    assert len(read_suite(str(out / "suite.json")).cells) == 6
+
+
+def test_suites_are_listed_and_explained(capsys):
+    cli.main(["list", "suites"])
+    assert "paper-table1" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        cli.main(["suite", "--help"])
+    assert "--dry-run" in capsys.readouterr().out
+
+
+LONGER = TINY["settings"] | {"steps": 3_000, "iteration_steps": 100}
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path):
+    file = written(tmp_path, settings=LONGER, seeds=2)
+    words = [sys.executable, "-m", "monotau", "suite", file, "--jobs", "2", "--out"]
+    subprocess.run([*words, str(tmp_path / "whole")], check=True, capture_output=True)
+    out = tmp_path / "cut"
+    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, 143)):
+        driver = subprocess.Popen([*words, str(out)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        wait_for(lambda: len(list(out.glob("*/checkpoints/LATEST"))) > len(list(out.glob("*/result.json"))))
+        time.sleep(0.5)
+        os.kill(driver.pid, number)
+        text, _ = driver.communicate(timeout=60)
+        assert driver.returncode == code
+        if number == signal.SIGINT:
+            assert "the same command goes on" in text
+    done = subprocess.run([*words, str(out)], check=True, capture_output=True, text=True)
+    assert "4 of 4 runs are finished" in done.stdout
+    assert ends(out) == ends(tmp_path / "whole")
+    assert len(ends(out)) == 4
+
+
+def wait_for(what, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.1)

@@ -1,0 +1,57 @@
+"""Smaller budgets: in proportion, in whole steps, and never invalid."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monotau.errors import ConfigError
+from monotau.presets import PRESETS, resolve
+from monotau.suites.scaling import check_scale, scaled
+
+CONFIG = resolve(
+    "ndqfn-dpe-fast",
+    {
+        "steps": 12_000,
+        "iteration_steps": 3_000,
+        "log_every_steps": 500,
+        "env": {"num_envs": 6},
+        "epsilon": {"decay_steps": 4_000},
+        "replay": {"capacity_steps": 8_000, "warmup_steps": 1_000},
+        "evaluation": {"steps": 700, "episodes": 9},
+    },
+).config
+
+
+def test_what_lasts_is_a_share_and_what_an_update_is_stays():
+    config = scaled(CONFIG, 0.25)
+    assert (config.steps, config.iteration_steps, config.log_every_steps) == (3_000, 750, 125)
+    assert (config.replay.capacity_steps, config.replay.warmup_steps) == (2_000, 250)
+    assert (config.epsilon.decay_steps, config.evaluation.steps) == (1_000, 175)
+    assert (config.update, config.head, config.explorer) == (CONFIG.update, CONFIG.head, CONFIG.explorer)
+    assert config.evaluation.episodes == 9
+
+
+def test_steps_are_rounded_up_to_all_environments_together():
+    assert scaled(CONFIG, 0.0001).steps == 6
+    assert scaled(CONFIG, 0.3333).steps == 4_002  # 3999.6
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@settings(max_examples=10, deadline=None)
+@given(scale=st.floats(1e-9, 1.0))
+def test_any_scale_of_any_preset_is_valid_and_no_larger(preset, scale):
+    whole = resolve(preset).config
+    config = scaled(whole, scale)  # its own checks refuse what is not
+    assert config.steps <= whole.steps
+    assert config.replay.capacity_steps <= whole.replay.capacity_steps
+    assert config.iteration_steps <= config.steps
+
+
+def test_a_scale_of_one_changes_nothing():
+    assert scaled(CONFIG, 1.0) == CONFIG
+
+
+@pytest.mark.parametrize("scale", [0, -0.1, 1.01, float("nan"), "0.5", True])
+def test_what_is_no_share_is_refused(scale):
+    with pytest.raises(ConfigError, match=r"the scale is .* but must be above 0 and at most 1"):
+        check_scale(scale)
