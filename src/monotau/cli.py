@@ -129,14 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 130 and 143 signals.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {
-        "train": _train,
-        "evaluate": _evaluate,
-        "suite": _suite,
-        "scores": _scores,
-        "report": _report,
-        "list": _list,
-    }
+    commands = {"train": _train, "evaluate": _evaluate, "suite": _suite}
+    commands |= {"scores": _scores, "report": _report, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
         console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
