@@ -1,4 +1,4 @@
-"""The command line: train, suite, evaluate, scores and list."""
+"""The command line: train, suite, evaluate, scores, report and list."""
 
 import contextlib
 import difflib
@@ -31,6 +31,7 @@ from monotau.presets import DEFAULT_PRESET, PRESETS, resolve, take_names, with_k
 from monotau.processes import Stopped, stoppable
 from monotau.profiles import PROFILES
 from monotau.replay import REPLAYS
+from monotau.report.command import ReportCommand, write_report
 from monotau.run import default_directory, train_into
 from monotau.scores.command import ScoresCommand, show_scores
 from monotau.settings import read_settings
@@ -52,6 +53,7 @@ monotau: distributional reinforcement learning with quantile functions that cann
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau evaluate DIR [--episodes N] [--risk NAME]                      play with what was learned
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
+  monotau report RUNS... --out DIR                                       curves, tables and settings of runs, on a page
   monotau list {presets,envs,games,...}                                  see what there is
 
 `monotau train` alone trains the paper's method on CartPole. Each command explains itself with --help.
@@ -127,7 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 130 and 143 signals.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"train": _train, "evaluate": _evaluate, "suite": _suite, "scores": _scores, "list": _list}
+    commands = {"train": _train, "evaluate": _evaluate, "suite": _suite}
+    commands |= {"scores": _scores, "report": _report, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
         console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
@@ -271,6 +274,10 @@ def _scores(words: list[str], console: Console) -> None:
 
 def _suite(words: list[str], console: Console) -> None:
     run_suite(_parse(SuiteCommand, words, "monotau suite"), console)
+
+
+def _report(words: list[str], console: Console) -> None:
+    write_report(_parse(ReportCommand, words, "monotau report"), console)
 
 
 def _list(words: list[str], console: Console) -> None:

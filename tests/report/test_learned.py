@@ -11,7 +11,7 @@ from monotau.report.learned import learned_sections
 from monotau.report.quantiles import MOST_ENVS, MOST_PANELS, quantile_section
 from monotau.report.runs import read_runs
 from monotau.report.states import Answers, ask
-from tests.report.fake_runs import evaluation, fake_run, ignore
+from tests.report.made_up import evaluation, fake_run, ignore
 from tests.small_runs import SMALL, small_run
 from tests.tiny_runs import train_undrawn
 

@@ -3,7 +3,7 @@
 import pytest
 
 from monotau.report.solving import solved_at, solving_section
-from tests.report.fake_runs import evaluation, fake_run, ignore
+from tests.report.made_up import evaluation, fake_run, ignore
 
 ID = "monotau/DeepSea-v0"
 

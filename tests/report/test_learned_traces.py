@@ -9,7 +9,7 @@ from monotau.report.bonus import bonus_section, sync_steps
 from monotau.report.choosing import LOOKS, MOST_METHODS, drawn_methods, grouped, listed, looks, one_of_each_head
 from monotau.report.crossing import MOST_ROWS, crossing_section, dead_section
 from monotau.report.traces import MOST_ENVS, Trace, mean_trace
-from tests.report.fake_runs import evaluation, fake_run, ignore, training
+from tests.report.made_up import evaluation, fake_run, ignore, training
 
 
 def trace(steps, values):

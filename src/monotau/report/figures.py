@@ -1,4 +1,4 @@
-"""Figures of one run, drawn without a screen."""
+"""Figures drawn without a screen, and those of one run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,12 +19,11 @@ STYLES = ("-", (0, (5, 1.5)), "-.")
 def new_figure(
     width: float | int, height: float | int, panels: int = 1, columns: int | None = None
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side, or in rows of so many columns; no global state is touched."""
+    """Return a figure with panels side by side, or in rows of some; no global state of matplotlib is touched."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     columns = columns or panels
-    rows = -(-panels // columns)
-    axes = [figure.add_subplot(rows, columns, number + 1) for number in range(panels)]
+    axes = [figure.add_subplot(-(-panels // columns), columns, number + 1) for number in range(panels)]
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(True, alpha=0.25, linewidth=0.6)

@@ -1,8 +1,9 @@
 """Runs as a report sees them: what each directory holds, whatever its state, and which of them are of one method."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,12 @@ State = Literal["finished", "unfinished", "not started", "damaged", "repeated"]
 
 TRACES = ("config.json", METRICS, "result.json", "checkpoints")
 """Of which one is enough to take a directory for a run, if a damaged one."""
+
+DIAGNOSIS = "diagnosis.json"
+"""What a run leaves whose learning diverged."""
+
+LARGEST = 1e100
+"""Beyond, a number is damage: its square would be infinite."""
 
 OWN_TO_A_RUN = ("seed", "threads", "device", "compile", "log_every_steps", "preset", "profile")
 """Settings that make no other method of it: chance, machine and what is written down; and names of what is there."""
@@ -49,15 +56,23 @@ class ReportedRun:
 
     def evaluations(self) -> list[Line]:
         """Return the evaluations of what was learned, in the order of their steps."""
-        return [line for line in self.lines if line.get("kind") == "eval" and line.get("policy") == "greedy"]
+        return [line for line in self.lines if line["kind"] == "eval" and line.get("policy") == "greedy"]
+
+    @property
+    def counts(self) -> bool:
+        """Whether it takes part in comparisons: with what it has so far, if it is unfinished."""
+        return self.state in ("finished", "unfinished") and bool(self.evaluations())
 
     def random_return(self) -> float | None:
         """Return what random play earns, which every run measures first."""
-        return next((line["return_mean"] for line in self.lines if line.get("policy") == "random"), None)
+        return next(
+            (line["return_mean"] for line in self.lines if line["kind"] == "eval" and line.get("policy") == "random"),
+            None,
+        )
 
     def training(self, name: str) -> tuple[list[int], list[float]]:
         """Return steps and values of a number that is logged while training, where there is one."""
-        known = [line for line in self.lines if line.get("kind") == "train" and line.get(name) is not None]
+        known = [line for line in self.lines if line["kind"] == "train" and line.get(name) is not None]
         return [line["step"] for line in known], [line[name] for line in known]
 
     @property
@@ -66,14 +81,18 @@ class ReportedRun:
         return max((line["step"] for line in self.lines), default=0)
 
 
-def read_runs(paths: Iterable[Path]) -> list[ReportedRun]:
-    """Read all runs in the directories, damaged and unfinished ones too, with methods told apart."""
+def read_runs(paths: Iterable[Path], tell: Callable[[str], None] = lambda what: None) -> list[ReportedRun]:
+    """Read all runs in the directories, damaged and unfinished ones too, with methods told apart.
+
+    `tell` is called with the name of each directory before it is read.
+    """
     runs: dict[Path, ReportedRun] = {}
     for path in paths:
         inside = [*_directories(path)]
         if not inside:
             raise ConfigError(f"{path} is no run directory and holds none.")
         for directory, names in inside:
+            tell(directory.name)
             for run in _read_suite(directory) if SUITE in names else [_read(directory)]:
                 held = runs.get(run.directory.resolve())
                 if held is None or held.state == "not started":
@@ -82,17 +101,17 @@ def read_runs(paths: Iterable[Path]) -> list[ReportedRun]:
 
 
 def _once_each(runs: Sequence[ReportedRun]) -> list[ReportedRun]:
-    """Let a seed count once: a second run of the same method, environment and seed is a copy, whatever it holds."""
-    first: dict[tuple[str, str, int], Path] = {}
+    """Let a seed count once: of several runs of the same method, environment and seed, a finished one, or the first."""
+    kept: dict[tuple[str, str, int], Path] = {}
+    for run in sorted(runs, key=lambda run: run.state != "finished"):
+        if run.lines:
+            kept.setdefault((run.method, run.env, run.seed), run.directory)
     told = []
     for run in runs:
-        key = (run.method, run.env, run.seed)
-        if run.lines and key in first:
-            told.append(replace(run, state="repeated", reason=f"the same method, environment and seed as {first[key]}"))
-        else:
-            if run.lines:
-                first[key] = run.directory
-            told.append(run)
+        of_it = kept.get((run.method, run.env, run.seed), run.directory)
+        copy = run.lines and of_it != run.directory
+        reason = f"the same method, environment and seed as {of_it}"
+        told.append(replace(run, state="repeated", reason=reason) if copy else run)
     return told
 
 
@@ -133,29 +152,37 @@ def _cells(directory: Path) -> dict[str, dict[str, Any]]:
 def _read(directory: Path) -> ReportedRun:
     try:
         return _read_whole(directory)
-    except (ConfigError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, ConfigError, KeyError, TypeError, ValueError) as error:
         reason = str(error) if isinstance(error, ConfigError) else f"something is not of the form a run writes: {error}"
         return ReportedRun(directory=directory, state="damaged", reason=" ".join(reason.split())[:300])
 
 
 def _read_whole(directory: Path) -> ReportedRun:
     config = read_json(directory / "config.json")
-    env = EnvConfig(id=config["env"]["id"], protocol=config["env"]["protocol"], kwargs=config["env"]["kwargs"])
-    if not isinstance(config["preset"], str) or type(config["seed"]) is not int:
-        raise ConfigError(f"{directory / 'config.json'} is not a run's: it lacks a preset or a seed.")
+    env = config["env"]
+    # Runs from before there were protocols and arguments had neither.
+    env = EnvConfig(id=env["id"], protocol=env.get("protocol", "none"), kwargs=env.get("kwargs", {}))
+    preset, seed, steps = config["preset"], config["seed"], config["steps"]
+    if not isinstance(preset, str) or type(seed) is not int or type(steps) is not int or steps < 1:
+        raise ConfigError(f"{directory / 'config.json'} is not a run's: it lacks a preset, a seed or steps.")
     lines = read_lines(directory / METRICS) if (directory / METRICS).exists() else []
-    for line in lines:
-        if type(line["step"]) is not int or (line["kind"] == "eval" and not _is_number(line["return_mean"])):
-            raise ConfigError(f"{directory / METRICS} holds {brief(line)}, which has no step or no return.")
+    for before, line in pairwise([{"step": 0}, *lines]):
+        if not _is_whole(line) or line["step"] < before["step"]:
+            raise ConfigError(f"{directory / METRICS} holds {brief(line)}, which has no step, kind or return in order.")
     finished = (directory / "result.json").exists()
     seconds = read_json(directory / "result.json")["seconds"] if finished else None
+    if finished and not _is_number(seconds):
+        raise ConfigError(f"{directory / 'result.json'} is not a run's: its seconds are {brief(seconds)}.")
     starts = read_json(directory / PROVENANCE)["starts"] if (directory / PROVENANCE).exists() else []
+    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+        raise ConfigError(f"{directory / PROVENANCE} is not a run's: its starts are {brief(starts)}.")
     return ReportedRun(
         directory=directory,
         state="finished" if finished else "unfinished",
-        method=config["preset"],
+        reason="" if finished or not (directory / DIAGNOSIS).exists() else f"learning diverged: see its {DIAGNOSIS}",
+        method=preset,
         env=env.title,
-        seed=config["seed"],
+        seed=seed,
         settings=dict(flattened(config)),
         lines=lines,
         starts=starts,
@@ -163,8 +190,14 @@ def _read_whole(directory: Path) -> ReportedRun:
     )
 
 
+def _is_whole(line: Line) -> bool:
+    """Whether a line of the metrics has what every line has, and an evaluation its return."""
+    known = type(line.get("step")) is int and isinstance(line.get("kind"), str)
+    return known and (line["kind"] != "eval" or _is_number(line.get("return_mean")))
+
+
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
+    return type(value) in (int, float) and -LARGEST < value < LARGEST  # type: ignore[operator]  # just asked
 
 
 def flattened(plain: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,9 +1,12 @@
 """What a report consists of: sections of text, pictures and tables, which say nothing of how they are laid out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
+
+Tell = Callable[[str], None]
+"""Called with a few words on what is done now, for those who wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,5 +35,7 @@ class Section:
 
     title: str
     text: str = ""
+    warnings: Sequence[str] = ()
+    """What a reader must not overlook, a sentence or two each."""
     pictures: Sequence[Picture] = ()
     tables: Sequence[Table] = ()

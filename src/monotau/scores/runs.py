@@ -76,7 +76,9 @@ def read_run(directory: Path) -> Run | str:
     protocol = next((known for known in get_args(Protocol) if known == named), None)
     if protocol is None:
         return f"its env.protocol is {brief(named)}, and only {' and '.join(get_args(Protocol))} can be compared"
-    if (reason := _departure(config)) is not None:
+    evaluation = config.get("evaluation")
+    epsilon = evaluation.get("epsilon") if isinstance(evaluation, dict) else None
+    if (reason := departure(env.get("max_episode_steps"), epsilon)) is not None:
         return reason
     lines = read_lines(directory / METRICS) if (directory / METRICS).exists() else []
     evaluations = [line for line in lines if line.get("kind") == "eval" and line.get("policy") == "greedy"]
@@ -96,12 +98,10 @@ def read_run(directory: Path) -> Run | str:
     )
 
 
-def _departure(config: Mapping[str, Any]) -> str | None:
-    """Say what makes the scores of a run no scores of its protocol, if anything does."""
-    env, evaluation = config["env"], config.get("evaluation", {})
-    if cut := env.get("max_episode_steps"):
+def departure(cut: object, epsilon: object) -> str | None:
+    """Say what makes the scores of a run no scores of its protocol: env.max_episode_steps or evaluation.epsilon."""
+    if cut:
         return f"its games were cut after {brief(cut)} steps (env.max_episode_steps), which no protocol does"
-    epsilon = evaluation.get("epsilon") if isinstance(evaluation, dict) else None
     if epsilon not in (None, EVALUATION_EPSILON):
         return f"its evaluation.epsilon is {brief(epsilon)}, and scores are compared at {EVALUATION_EPSILON}"
     return None

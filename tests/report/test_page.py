@@ -1,0 +1,154 @@
+"""The page and the tables: what comes from files stays text, and figures are the same each time."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from monotau.report.cells import estimated, hours, listed, number, pages, several, span
+from monotau.report.curves import Curve
+from monotau.report.drawing import Panel, cut_at, draw_panels, looks, shown, thousands
+from monotau.report.figures import new_figure
+from monotau.report.files import render
+from monotau.report.page import to_html, to_markdown
+from monotau.report.sections import Picture, Section, Table
+from monotau.scores.summary import Estimate
+
+HOSTILE = '<script>alert(1)</script>"><img src=x onerror=y>|`[a](javascript:x)&amp;'
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would make of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.text, self.open = [], "", []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def parsed(page):
+    tags = Tags()
+    tags.feed(page)
+    tags.close()
+    assert tags.open == []
+    return tags
+
+
+@pytest.fixture
+def section():
+    figure, (ax,) = new_figure(3, 2)
+    ax.plot([0, 1], [0, 1])
+    return Section(
+        title=HOSTILE,
+        text=f"{HOSTILE}\n\nanother",
+        warnings=[HOSTILE],
+        pictures=[Picture(name="line", figure=figure, caption=HOSTILE)],
+        tables=[Table(caption=HOSTILE, columns=(HOSTILE, "n"), rows=[[HOSTILE, "1.5 [1, 2]"]])],
+    )
+
+
+def test_what_comes_from_files_never_becomes_html(section):
+    page = to_html(HOSTILE, HOSTILE, [section], {"line": b"<svg/>"})
+    tags = parsed(page)
+    assert "script" not in [tag for tag, _ in tags.found]
+    images = [attributes for tag, attributes in tags.found if tag == "img"]
+    assert [{*image} for image in images] == [{"src", "alt", "width", "height"}]
+    assert images[0]["alt"] == HOSTILE
+    assert tags.text.count(HOSTILE) >= 7
+
+
+def test_the_page_needs_no_network_and_its_contents_lead_somewhere(section):
+    tags = parsed(to_html("t", "a", [section, section], {"line": b"<svg/>"}))
+    links = [attributes["href"] for tag, attributes in tags.found if tag == "a"]
+    names = [attributes["id"] for tag, attributes in tags.found if "id" in attributes]
+    assert [f"#{name}" for name in names] == [link for link in links if link.startswith("#")]
+    sources = [attributes.get("src", "") for _, attributes in tags.found]
+    assert all(source.startswith("data:") for source in sources if source)
+    assert {link for link in links if not link.startswith("#")} == {"figures/line.png", "figures/line.svg"}
+    assert not any(tag in ("link", "script", "iframe") for tag, _ in tags.found)
+
+
+def test_markdown_has_a_cell_for_each_cell_whatever_stands_in_it(section):
+    text = to_markdown("t", [section, Section(title="without tables")])
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3]
+    assert lines[1] == "| --- | ---: |"
+    assert "<" not in text
+    assert "](" not in text
+    assert "1.5 [1, 2] |" in lines[2]
+    assert "without tables" not in text
+
+
+def test_the_same_figure_is_the_same_file():
+    def drawn(ending):
+        figure, (ax,) = new_figure(3, 2)
+        ax.plot([0, 1], [0, 1], marker="o")
+        ax.fill_between([0, 1], [0, 1], [1, 2], hatch="/")  # hatches and clips have names that are hashes
+        return render(figure, ending)
+
+    assert drawn("svg") == drawn("svg")
+    assert drawn("png") == drawn("png")
+    assert b"<dc:date>" not in drawn("svg")
+
+
+@pytest.mark.parametrize("name", ["a$b$ \\frac{", "$\\x$", "_hidden", "\x00\n\t", "", "文字", "x" * 500, "\\$ $ $"])
+def test_any_name_can_be_drawn_as_it_stands(name):
+    figure, (ax,) = new_figure(6, 2)
+    ax.plot([0], [0], label=shown(name))
+    ax.set_title(shown(name))
+    ax.legend()
+    assert len(ax.get_legend().get_texts()) == 1
+    assert render(figure, "png")
+    assert len(shown(name, 20, 2).splitlines()) <= 2
+
+
+def test_no_two_of_dozens_of_methods_look_the_same():
+    found = looks([f"m{number}" for number in range(100)])
+    assert len({(look["color"], look["linestyle"], look["marker"]) for look in found.values()}) == 100
+    assert len(looks([f"m{number}" for number in range(500)])) == 500
+
+
+def test_only_giants_among_bars_are_cut():
+    assert cut_at(np.array([10.0, -20.0, 30.0])) == 30.0
+    assert cut_at(np.array([10.0, -20.0, 5000.0])) == 100.0
+    assert cut_at(np.array([100.0, -200.0, 5000.0])) == 800.0
+
+
+def test_numbers_as_they_are_read():
+    assert [number(value) for value in (None, 0.0, 0.123456, 12.3456, 123456.7)] == [
+        "-",
+        "0",
+        "0.1235",
+        "12.35",
+        "123,457",
+    ]
+    assert estimated(Estimate(value=0.5, interval=(0.25, 0.75)), 100.0) == "50 [25, 75]"
+    assert estimated(Estimate(value=0.5, interval=None)) == "0.5 -"
+    assert [span([3]), span([7, 3, 5])] == ["3", "3 to 7"]
+    assert [several(1, "run"), several(2000, "run")] == ["1 run", "2,000 runs"]
+    assert [listed(["a", "b"], 2), listed(["a", "b", "c"], 2)] == ["a, b", "a, b and 1 more"]
+    assert [hours(90.0), hours(600.0), hours(9000.0)] == ["90 s", "10 min", "2.5 h"]
+    assert [thousands(value) for value in (0.5, 2500.0, 2e6, -3e9)] == ["0.5", "2.5k", "2M", "-3G"]
+    assert pages("abcde", 2) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_a_single_evaluation_is_a_point_that_can_be_seen():
+    curve = Curve(steps=np.array([5.0]), values=np.array([7.0]), ends=None, seeds=1, shortened=False)
+    panels = [Panel(title="A-v0", curves={"b": curve})]
+    look = looks(["a", "b"])
+    figure = draw_panels(panels, look, xlabel="steps", ylabel="return")
+    (line,) = figure.axes[0].get_lines()
+    assert (line.get_marker(), line.get_markevery()) == ("o", 1)
+    assert line.get_color() == look["b"]["color"] != look["a"]["color"]  # as in figures with both
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["b"]

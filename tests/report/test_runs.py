@@ -1,0 +1,188 @@
+"""Runs as a report reads them: states, methods told apart, and damage that is told and not dropped."""
+
+import json
+
+import pytest
+
+from monotau.errors import ConfigError
+from monotau.report.runs import differing, flattened, read_runs
+from tests.report.fake_runs import evaluation, plain_settings, write_run
+
+
+def states(runs):
+    return {run.directory.name: run.state for run in runs}
+
+
+def test_a_finished_run_is_read_in_full(tmp_path):
+    write_run(tmp_path / "a", [30.0, 50.0, 40.0], config=plain_settings("iqn", seed=4, steps=3000))
+    (run,) = read_runs([tmp_path])
+    assert (run.state, run.method, run.env, run.seed, run.seconds) == ("finished", "iqn", "CartPole-v1", 4, 3600.0)
+    assert [line["return_mean"] for line in run.evaluations()] == [30.0, 50.0, 40.0]
+    assert run.random_return() == 20.0
+    assert run.training("loss") == ([1000, 2000, 3000], [1.0, 0.5, 1 / 3])
+    assert run.training("bonus_mean") == ([], [])
+    assert run.settings["head.kind"] == "iqn"
+    assert run.step == 3000
+    assert run.counts
+
+
+def test_what_has_not_finished_is_told(tmp_path):
+    write_run(tmp_path / "cut", [30.0], finished=False)
+    write_run(tmp_path / "early", [], config=plain_settings(seed=1), random=None, finished=False)
+    diverged = write_run(tmp_path / "diverged", [1.0], config=plain_settings(seed=2), finished=False)
+    (diverged / "diagnosis.json").write_text("{}")
+    runs = {run.directory.name: run for run in read_runs([tmp_path])}
+    assert {run.state for run in runs.values()} == {"unfinished"}
+    assert runs["cut"].counts
+    assert not runs["early"].counts
+    assert runs["early"].step == 0
+    assert runs["diverged"].reason == "learning diverged: see its diagnosis.json"
+
+
+def spoil_config(**changes):
+    def spoil(directory):
+        config = plain_settings()
+        (directory / "config.json").write_text(json.dumps(config | changes))
+
+    return spoil
+
+
+def spoil(name, text):
+    return lambda directory: (directory / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (spoil("config.json", "{"), "not valid JSON"),
+        (lambda directory: (directory / "config.json").unlink(), "cannot be read"),
+        (spoil("config.json", "{}"), "not of the form a run writes: 'env'"),
+        (spoil_config(env=[]), "not of the form"),
+        (spoil_config(env={"id": 5}), "not of the form"),
+        (spoil_config(env={"id": "A-v1", "kwargs": 5}), "not of the form"),
+        (spoil_config(seed="0"), "lacks a preset, a seed or steps"),
+        (spoil_config(steps=0), "lacks a preset, a seed or steps"),
+        (spoil_config(steps=True), "lacks a preset, a seed or steps"),
+        (spoil_config(preset=None), "lacks a preset, a seed or steps"),
+        (spoil("metrics.jsonl", "x\n{}\n"), "line 1 is not JSON"),
+        (spoil("metrics.jsonl", '{"kind": "train"}\n'), "no step, kind or return in order"),
+        (spoil("metrics.jsonl", '{"step": 1}\n'), "no step, kind or return in order"),
+        (spoil("metrics.jsonl", '{"step": -1, "kind": "train"}\n'), "no step, kind or return in order"),
+        (spoil("metrics.jsonl", '{"step": 1, "kind": "eval", "return_mean": NaN}\n'), "no step, kind or return"),
+        (spoil("metrics.jsonl", '{"step": 1, "kind": "eval", "return_mean": 1e300}\n'), "no step, kind or return"),
+        (spoil("metrics.jsonl", f'{{"step": 1, "kind": "eval", "return_mean": {10**400}}}\n'), "kind or return"),
+        (spoil("metrics.jsonl", '{"step": 2, "kind": "train"}\n{"step": 1, "kind": "train"}\n'), "in order"),
+        (spoil("result.json", "{}"), "not of the form a run writes: 'seconds'"),
+        (spoil("result.json", '{"seconds": "long"}'), "its seconds are 'long'"),
+        (spoil("provenance.json", '{"starts": [1]}'), r"its starts are \[1\]"),
+    ],
+)  # fmt: skip
+def test_a_damaged_run_says_why_and_spares_the_others(tmp_path, damage, reason):
+    write_run(tmp_path / "good", [30.0], config=plain_settings(seed=1))
+    damage(write_run(tmp_path / "bad", [30.0]))
+    runs = {run.directory.name: run for run in read_runs([tmp_path])}
+    assert states(runs.values()) == {"good": "finished", "bad": "damaged"}
+    with pytest.raises(ConfigError, match=reason):
+        raise ConfigError(runs["bad"].reason)
+    assert "\n" not in runs["bad"].reason
+    assert not runs["bad"].counts
+
+
+def test_a_last_line_that_was_torn_is_no_damage(tmp_path):
+    directory = write_run(tmp_path / "a", [30.0], finished=False)
+    with (directory / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99, "ki')
+    assert states(read_runs([tmp_path])) == {"a": "unfinished"}
+
+
+def test_settings_from_before_there_were_protocols_are_read(tmp_path):
+    config = plain_settings()
+    del config["env"]["protocol"], config["env"]["kwargs"]
+    write_run(tmp_path / "old", [30.0], config=config)
+    assert [(run.state, run.env) for run in read_runs([tmp_path])] == [("finished", "CartPole-v1")]
+
+
+def test_of_the_same_seed_twice_the_finished_one_counts(tmp_path):
+    write_run(tmp_path / "a", [30.0], finished=False)
+    write_run(tmp_path / "b", [30.0])
+    write_run(tmp_path / "c", [30.0])
+    runs = {run.directory.name: run for run in read_runs([tmp_path])}
+    assert states(runs.values()) == {"a": "repeated", "b": "finished", "c": "repeated"}
+    assert runs["a"].reason == f"the same method, environment and seed as {tmp_path / 'b'}"
+
+
+def test_a_directory_named_twice_is_one_run(tmp_path):
+    write_run(tmp_path / "a", [30.0])
+    assert states(read_runs([tmp_path, tmp_path / "a"])) == {"a": "finished"}
+
+
+def test_runs_of_one_preset_with_other_settings_are_other_methods(tmp_path):
+    for c in (0.1, 0.5):
+        for seed in (0, 1):
+            config = plain_settings("ndqfn-dpe", seed=seed, explorer={"c": c}) | {"threads": 1 + seed}
+            write_run(tmp_path / f"{c}-{seed}", [30.0], config=config)
+    assert sorted({run.method for run in read_runs([tmp_path])}) == [
+        "ndqfn-dpe, explorer.c 0.1",
+        "ndqfn-dpe, explorer.c 0.5",
+    ]
+
+
+def test_what_differs_between_environments_makes_no_other_method(tmp_path):
+    write_run(tmp_path / "a", [30.0], config=plain_settings(steps=100))
+    write_run(tmp_path / "b", [30.0], config=plain_settings(env="Acrobot-v1", steps=200))
+    assert {run.method for run in read_runs([tmp_path])} == {"ndqfn"}
+
+
+def write_suite_file(directory, cells):
+    directory.mkdir(exist_ok=True)
+    (directory / "suite.json").write_text(json.dumps({"cells": cells}))
+
+
+def test_a_suite_names_methods_and_runs_that_are_yet_to_come(tmp_path):
+    cells = {name: {"method": "mine", "env": "CartPole-v1", "seed": seed} for seed, name in enumerate(("a", "b", "c"))}
+    write_suite_file(tmp_path, cells)
+    write_run(tmp_path / "a", [30.0])
+    (write_run(tmp_path / "b", [30.0]) / "config.json").write_text("{")
+    runs = {run.directory.name: run for run in read_runs([tmp_path])}
+    assert states(runs.values()) == {"a": "finished", "b": "damaged", "c": "not started"}
+    assert [(run.method, run.seed) for run in runs.values()] == [("mine", 0), ("mine", 1), ("mine", 2)]
+
+
+def test_a_damaged_suite_is_told_and_its_runs_are_read(tmp_path):
+    write_suite_file(tmp_path, {"a": {"method": 5}})
+    write_run(tmp_path / "a", [30.0])
+    runs = {run.directory.name: run for run in read_runs([tmp_path])}
+    assert states(runs.values()) == {"suite.json": "damaged", "a": "finished"}
+    assert "lacks cells with method, env and seed" in runs["suite.json"].reason
+    assert runs["a"].method == "ndqfn"
+
+
+def test_a_directory_without_runs_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is no run directory and holds none"):
+        read_runs([tmp_path])
+
+
+def test_each_directory_is_told_as_it_is_read(tmp_path):
+    for name in ("b", "a"):
+        write_run(tmp_path / name, [30.0])
+    told = []
+    read_runs([tmp_path], told.append)
+    assert told == ["a", "b"]
+
+
+def test_settings_by_path():
+    assert dict(flattened({"a": {"b": 1, "c": [2]}, "env": {"kwargs": {"x": 1}}})) == {
+        "a.b": 1,
+        "a.c": [2],
+        "env.kwargs": {"x": 1},
+    }
+    assert differing([]) == []
+
+
+def test_random_play_is_no_evaluation_of_what_was_learned(tmp_path):
+    directory = write_run(tmp_path / "a", [30.0], random=None)
+    (directory / "metrics.jsonl").write_text(json.dumps(evaluation(0, 9.0, "random")) + "\n")
+    (run,) = read_runs([tmp_path])
+    assert run.evaluations() == []
+    assert run.random_return() == 9.0
+    assert not run.counts
