@@ -57,10 +57,18 @@ def test_a_report_of_several_methods(call, runs, report, tmp_path):
     out = tmp_path / "deep" / "out"
     code, said, errors = call(runs, "--out", out)
     assert (code, errors) == (0, "")
-    assert said == f"{out / 'index.html'}: 10 runs, 2 of them not finished, or not to be used; 5 figures\n"
-    names = ("curves-1", "improvement-1", "iqm-others-1", "probability-others-1", "profile-others-1")
+    assert said == f"{out / 'index.html'}: 10 runs, 2 of them not finished, or not to be used; 7 figures\n"
+    names = (
+        "crossing",
+        "curves-1",
+        "dead-increments",
+        "improvement-1",
+        "iqm-others-1",
+        "probability-others-1",
+        "profile-others-1",
+    )
     figures = {f"figures/{name}.{ending}" for name in names for ending in ("png", "svg")}
-    assert {*contents(out)} == {"index.html", "results.csv", "table.md", *figures}
+    assert {*contents(out)} == {"index.html", "results.csv", "training.csv", "table.md", *figures}
     page = (out / "index.html").read_text()
     titles = re.findall("<h2>(.*)</h2>", page)
     assert titles == [
@@ -72,6 +80,9 @@ def test_a_report_of_several_methods(call, runs, report, tmp_path):
         "Improvement over iqn-star",
         "Performance profiles",
         "Probability of improvement",
+        "Quantile functions",
+        "Crossing over training",
+        "Dead increments",
         "Provenance",
         "Settings",
     ]
@@ -83,8 +94,10 @@ def test_a_report_of_several_methods(call, runs, report, tmp_path):
 
 
 def test_results_in_long_form(report):
-    with (report / "results.csv").open() as file:
-        rows = [*csv.DictReader(file)]
+    rows = []
+    for name in ("results.csv", "training.csv"):
+        with (report / name).open() as file:
+            rows += csv.DictReader(file)
     assert [*rows[0]] == ["method", "env", "protocol", "seed", "state", "step", "measure", "value"]
     own = [row for row in rows if (row["method"], row["env"], row["seed"]) == ("ndqfn", "A-v0", "7")]
     found = {(row["measure"], row["step"]): row["value"] for row in own}
@@ -94,7 +107,7 @@ def test_results_in_long_form(report):
     assert found["random_return_mean", "0"] == "20.0"
     assert found["train_loss", "20000"] == "1.0"
     assert not any(measure == "train_bonus_mean" for measure, _ in found)  # null
-    assert [row["value"] for row in rows if row["state"] == "damaged"] == [""]
+    assert [row["value"] for row in rows if row["state"] == "damaged"] == ["", ""]
 
 
 def test_an_earlier_report_is_written_over_and_its_figures_go(call, runs, report, tmp_path):
@@ -103,7 +116,14 @@ def test_an_earlier_report_is_written_over_and_its_figures_go(call, runs, report
     one = runs / "iqn-star_A-v0_seed0"
     assert call(one, "--out", out)[0] == 0
     kept = sorted(path.name for path in (out / "figures").glob("*.png"))
-    assert kept == ["curves-1.png", "iqm-others-1.png", "mine.png", "profile-others-1.png"]
+    assert kept == [
+        "crossing.png",
+        "curves-1.png",
+        "dead-increments.png",
+        "iqm-others-1.png",
+        "mine.png",
+        "profile-others-1.png",
+    ]
 
 
 @pytest.mark.parametrize("name", ["index.html", "notes.txt"])

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from monotau.networks import HEADS
-from monotau.report.figures import COLOURS, STYLES, new_figure
+from monotau.report.figures import LINE_COLOURS, STYLES, new_figure
 from monotau.report.runs import ReportedRun
 
 MOST_METHODS = 12
@@ -23,8 +23,7 @@ Look = tuple[str, Any]
 Grouped = Mapping[str, Mapping[str, Sequence[ReportedRun]]]
 """Runs by environment and method, in the order of their seeds."""
 
-LOOKS: Sequence[Look] = [(colour, style) for style in STYLES for colour in COLOURS if colour != "#F0E442"]
-"""All but yellow, which is faint on white."""
+LOOKS: Sequence[Look] = [(colour, style) for style in STYLES for colour in LINE_COLOURS]
 
 
 def grouped(runs: Iterable[ReportedRun]) -> Grouped:

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from monotau.report.curves import Curve
-from monotau.report.figures import COLOURS, STYLES, new_figure
+from monotau.report.figures import COLOURS, LINE_COLOURS, STYLES, new_figure
 
 MARKERS = ("", "o", "s", "^", "D", "v")
 """Told apart by these, when there are more methods than colours and styles."""
@@ -57,7 +57,7 @@ def shown(text: str, width: int = 44, lines: int = 3) -> str:
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
     """Return how the line of each method is drawn, in all figures: by colour, then by style, then by marker."""
-    kinds = [(colour, style, marker) for marker in MARKERS for style in STYLES for colour in COLOURS]
+    kinds = [(colour, style, marker) for marker in MARKERS for style in STYLES for colour in LINE_COLOURS]
     return {
         method: {"color": colour, "linestyle": style, "marker": marker, "markersize": 3, "markevery": 0.1}
         for method, (colour, style, marker) in zip(methods, kinds * (1 + len(methods) // len(kinds)), strict=False)

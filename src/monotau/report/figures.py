@@ -13,6 +13,8 @@ from monotau.log import Line
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+LINE_COLOURS = COLOURS[:-1]
+"""All but yellow, which is faint on white."""
 STYLES = ("-", (0, (5, 1.5)), "-.")
 
 

@@ -16,7 +16,7 @@ from monotau.report.runs import ReportedRun
 from monotau.report.sections import Section
 from monotau.storage import write_bytes, writing
 
-PAGE, RESULTS, TABLES = "index.html", "results.csv", "table.md"
+PAGE, RESULTS, TRAINING, TABLES = "index.html", "results.csv", "training.csv", "table.md"
 
 COLUMNS = ("method", "env", "protocol", "seed", "state", "step", "measure", "value")
 
@@ -62,9 +62,10 @@ def write_files(
             picture.figure.set_layout_engine("none")  # it is laid out now, which takes half of the time
         svgs[picture.name] = data
         drawn()
-    with writing(directory / RESULTS) as writer:
-        for text in to_csv(runs):
-            writer.write(text.encode())
+    for name, kinds in ((RESULTS, ("random", "eval")), (TRAINING, ("train",))):
+        with writing(directory / name) as writer:
+            for text in to_csv(runs, kinds):
+                writer.write(text.encode())
     write_bytes(directory / TABLES, to_markdown(title, sections).encode())
     write_bytes(directory / PAGE, to_html(title, about, sections, svgs).encode())
     for name in stale:
@@ -82,19 +83,21 @@ def render(figure: Figure, ending: str) -> bytes:
     return data.getvalue()
 
 
-def to_csv(runs: Sequence[ReportedRun]) -> Iterator[str]:
-    """Return the header, then run by run a line for each number; a run without any has one line that says its state."""
+def to_csv(runs: Sequence[ReportedRun], kinds: Sequence[str]) -> Iterator[str]:
+    """Return the header, then run by run a line for each number of these kinds; without any, one with its state."""
     yield ",".join(COLUMNS) + "\n"
     for run in runs:
         text = io.StringIO()
         own = (run.method, run.env, run.settings.get("env.protocol", ""), run.seed if run.seed >= 0 else "", run.state)
-        csv.writer(text, lineterminator="\n").writerows([*own, *rest] for rest in [*_numbers(run)] or NOTHING)
+        csv.writer(text, lineterminator="\n").writerows([*own, *rest] for rest in [*_numbers(run, kinds)] or NOTHING)
         yield text.getvalue()
 
 
-def _numbers(run: ReportedRun) -> Iterator[tuple[object, str, object]]:
+def _numbers(run: ReportedRun, kinds: Sequence[str]) -> Iterator[tuple[object, str, object]]:
     for line in run.lines:
         kind = "random" if line.get("policy") == "random" else line["kind"]
+        if kind not in kinds:
+            continue
         for name, value in line.items():
             if name != "step" and type(value) in (int, float):
                 yield line["step"], f"{kind}_{name}", value

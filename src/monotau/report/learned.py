@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from monotau.report.bonus import bonus_section
-from monotau.report.choosing import listed, one_of_each_head
+from monotau.report.choosing import listed
 from monotau.report.crossing import crossing_section, dead_section
 from monotau.report.quantiles import quantile_section
 from monotau.report.runs import ReportedRun
@@ -22,7 +22,9 @@ def learned_sections(runs: Sequence[ReportedRun], tell: Callable[[str], None]) -
     A section without anything to show is left out. What cannot be drawn of the runs is said in the first.
     """
     known = [run for run in runs if run.state in ("finished", "unfinished")]
-    everyone = one_of_each_head({run.method: run for run in known})  # for looks that differ most between heads
+    counting = {run.method for run in known if run.counts}
+    # In the order of all figures, so that a method looks the same in each.
+    everyone = sorted({run.method for run in known}, key=lambda method: (method not in counting, method))
     sections = [
         *quantile_section(known, tell),
         *crossing_section(known, everyone, tell),
