@@ -230,3 +230,12 @@ def test_the_papers_games_by_three_methods(tmp_path):
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60
     assert "495 runs, all finished; 10 figures" in said
     assert "as quoted (aggregates, not recomputed)" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_the_likelier_method_is_named_first_with_its_probability(report):
+    table = (report / "table.md").read_text().partition("## Probability of improvement")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    assert rows[0] == ["method", "over", "probability, %"]
+    for _, _, shown in rows[2:]:
+        assert float(shown.split()[0]) >= 50
+    assert rows[2:]

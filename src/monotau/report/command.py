@@ -46,7 +46,7 @@ MAKERS: tuple[Callable[[Study, Tell], list[Section]], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCommand:
-    """Write a page with curves, tables and settings of runs, beside its figures, results.csv, training.csv and table.md.
+    """Write a page with curves, tables and settings of runs, and beside it its figures, the numbers and table.md.
 
     Damaged and unfinished runs are listed as such. The same runs give the same report.
     """

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Float
 
-from monotau.report.cells import listed, number, pages, several
+from monotau.report.cells import estimated, listed, number, pages, several
 from monotau.report.curves import Curve, aggregate_curve, by_share, curve_of
 from monotau.report.drawing import (
     MOST_BANDS,
@@ -21,7 +21,7 @@ from monotau.report.drawing import (
 from monotau.report.sections import Picture, Section, Table, Tell
 from monotau.report.study import Block, Study
 from monotau.scores.statistics import Sample, interval, performance_profile, probability_of_improvement
-from monotau.scores.summary import TAUS, estimate
+from monotau.scores.summary import TAUS, Estimate, estimate
 
 MOST_PANELS = 12
 """Of one figure."""
@@ -201,28 +201,35 @@ def profile_sections(study: Study, tell: Tell) -> list[Section]:
 
 def probability_sections(study: Study, tell: Tell) -> list[Section]:
     """Return the section of probabilities of improvement, for all pairs of each block."""
-    pictures = []
+    pictures, tables = [], []
     for place, block in enumerate(study.compared, start=1):
         if len(block.methods) < 2:
             continue
         tell(f"probability of improvement in {block.title}")
         samples = {method: study.sample(block, method) for method in block.methods}
-        pairs = [*combinations(reversed(block.methods), 2)]  # the later name over the earlier
+        pairs = [*combinations(block.methods, 2)]
         caption = (
             f"{block.title}: probability that a run of one method scores above a run of another in an environment "
             f"drawn at random; a tie is half. Environments: {listed(block.envs)}."
         )
         if len(pairs) <= MOST_PAIRS:
-            found = [
-                (one, other, estimate(probability_of_improvement, samples[one], samples[other])) for one, other in pairs
-            ]
+            found = [_likelier(samples, *pair) for pair in pairs]
             figure = draw_probabilities([(one, other, each.value, each.interval) for one, other, each in found])
             caption += " Lines are 95 % bootstrap intervals, where every environment has several seeds."
+            rows = [[one, other, estimated(each, 100.0)] for one, other, each in found]
+            tables.append(Table(caption=caption, columns=("method", "over", "probability, %"), rows=rows))
         else:
             figure = draw_matrix(block.methods, _matrix(samples))
             caption += " Each row is a method over that of the column."
         pictures.append(Picture(name=f"probability-{block.family.slug}-{place}", figure=figure, caption=caption))
-    return [Section(title="Probability of improvement", pictures=pictures)] if pictures else []
+    return [Section(title="Probability of improvement", pictures=pictures, tables=tables)] if pictures else []
+
+
+def _likelier(samples: Mapping[str, Sample], one: str, other: str) -> tuple[str, str, Estimate]:
+    """Compare two methods, and name the one first that is the likelier to score above the other."""
+    if probability_of_improvement(samples[one], samples[other]) < 0.5:
+        one, other = other, one
+    return one, other, estimate(probability_of_improvement, samples[one], samples[other])
 
 
 def _matrix(samples: Mapping[str, Sample]) -> Float[np.ndarray, "N N"]:
