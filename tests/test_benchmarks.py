@@ -5,8 +5,12 @@ import torch
 from benchmarks.atari_results import evaluations
 from benchmarks.cells import number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, hope
+from benchmarks.evidence import compared, verdict
 
 from monotau.envs.deep_sea import DeepSea
+from monotau.report.study import Study
+from monotau.scores.summary import Estimate
+from tests.report.made_up import evaluation, fake_run
 
 
 def square(cell):
@@ -77,3 +81,27 @@ def test_the_hours_of_an_evaluation_are_those_of_training_and_of_all_evaluations
     rows = evaluations(lines)
     assert [(row["step"], row["hours"], row["return_mean"]) for row in rows] == [(0, 0.1, -1.0), (1300, 1.1, 2.0)]
     assert rows[1] == {"step": 1300, "hours": 1.1, "policy": "greedy", "return_mean": 2.0} | score
+
+
+def test_claims_are_compared_where_both_methods_have_runs():
+    ours = [[1.0, 3.0], [0.0, 0.0]]  # above 2 and 2 in half of the pairs, then tied
+    runs = [
+        fake_run(method, [evaluation(10, return_mean=value)], env=env, seed=seed)
+        for method, scores in (("a", ours), ("b", [[2.0, 2.0], [0.0, 0.0]]))
+        for env, values in zip(("X", "Y"), scores, strict=True)
+        for seed, value in enumerate(values)
+    ]
+    runs.append(fake_run("a", [evaluation(10, return_mean=99.0)], env="Z"))
+    found = compared(Study(runs), "a", "b")
+    assert found is not None
+    assert found[:2] == (2, 4)
+    assert found[2].value == 0.5
+    assert compared(Study(runs), "a", "c") is None
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [((0.51, 0.9), "confirmed"), ((0.1, 0.49), "refuted"), ((0.4, 0.6), "not confirmed"), (None, "one seed: nothing")],
+)
+def test_a_verdict_follows_from_the_interval(interval, said):
+    assert verdict(Estimate(value=0.5, interval=interval)) == said

@@ -129,8 +129,8 @@ def test_numbers_as_they_are_read():
     assert [number(value) for value in (None, 0.0, 0.123456, 12.3456, 123456.7)] == [
         "-",
         "0",
-        "0.1235",
-        "12.35",
+        "0.123",
+        "12.3",
         "123,457",
     ]
     assert estimated(Estimate(value=0.5, interval=(0.25, 0.75)), 100.0) == "50 [25, 75]"

@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 def number(value: float | None) -> str:
-    """Return a return or score with four digits that mean something; a dash if it is not known."""
+    """Return a return or score with the digits that mean something; a dash if it is not known."""
     if value is None:
         return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def estimated(estimate: Estimate, factor: float = 1.0) -> str:
