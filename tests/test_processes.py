@@ -9,7 +9,7 @@ import time
 import pytest
 
 from monotau.errors import ConfigError
-from monotau.processes import Stopped, locked, stoppable
+from monotau.processes import SIGNALS, Stopped, is_held, locked, stoppable
 from tests.small_runs import SMALL_FLAGS
 
 
@@ -65,7 +65,7 @@ with locked(Path({str(tmp_path)!r})):
 
 @pytest.fixture
 def restored_handlers():
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -78,12 +78,26 @@ def test_without_a_signal_the_handlers_are_as_they_were():
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_stops_the_block(number, code, restored_handlers):
     with pytest.raises(Stopped) as caught, stoppable():  # noqa: PT012
         os.kill(os.getpid(), number)
         time.sleep(10)
     assert caught.value.exit_code == code
+
+
+def test_nohup_is_obeyed(restored_handlers):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stoppable():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_whether_a_directory_is_held(tmp_path):
+    assert not is_held(tmp_path / "nowhere")
+    with locked(tmp_path):
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path)
 
 
 def program(code):

@@ -126,7 +126,7 @@ class _List:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; what stops it is one line on standard error.
 
-    Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 130 and 143 signals.
+    Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 129, 130 and 143 signals.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"train": _train, "evaluate": _evaluate, "suite": _suite}

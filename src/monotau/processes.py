@@ -15,7 +15,8 @@ from monotau.storage import opened_itself
 
 LOCK = ".lock"
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the end asked for by others, and a terminal that was closed."""
 
 GRACE_SECONDS = 8.0
 """From the first signal to the end at the latest."""
@@ -71,7 +72,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `Stopped` in the block at SIGINT or SIGTERM; a second one ends the process there and then.
+    """Raise `Stopped` in the block at one of SIGNALS; a second one ends the process there and then.
 
     What is on disk is whole at any moment, so that no moment is a bad one.
     """
@@ -79,7 +80,7 @@ def stoppable() -> Iterator[None]:
     last_word: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for each in SIGNALS:
+        for each in heard:
             signal.signal(each, leave)
         # Foreign code may swallow what is raised here, or keep the interpreter waiting.
         last_word.append(threading.Timer(GRACE_SECONDS, leave, (number, None)))
@@ -92,7 +93,11 @@ def stoppable() -> Iterator[None]:
             os.write(sys.stdout.fileno(), SHOW_CURSOR.encode())
         os._exit(128 + number)
 
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    deaf = (
+        signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    )  # nohup has seen to it that closing a terminal ends nothing
+    heard = [number for number in SIGNALS if not (deaf and number == signal.SIGHUP)]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     finally:

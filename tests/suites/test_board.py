@@ -45,7 +45,7 @@ def test_the_table_has_what_runs_first_and_says_what_there_is_no_room_for(tmp_pa
     first = next(number for number, line in enumerate(lines) if "state" in line.split()) + 1
     assert [line.split()[0] for line in lines[first : first + 3]] == ["run20", "run30", "run5"]
     assert lines[first].split()[1:] == ["running", "1,500", "6,000", "12.35"]
-    assert "... and 30 more" in lines[-1]
+    assert "... and 29 more" in lines[-1]
 
 
 def test_the_time_left_counts_what_waits_like_what_ran(tmp_path, monkeypatch):

@@ -106,14 +106,17 @@ class Board:
         """Return all cells, as many as there is room for."""
         counts = Counter(track.state for track in self._tracks)
         head = ", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state])
-        title = Text(f"{self._title}: {head}; ETA {clock(self.eta_seconds()) or 'not known yet'}", style="bold")
-        bar = ProgressBar(total=len(self._tracks), completed=counts["finished"] + counts["failed"], width=40)
+        title = Table.grid(padding=(0, 2))
+        title.add_row(
+            ProgressBar(total=len(self._tracks), completed=counts["finished"] + counts["failed"], width=20),
+            Text(f"{self._title}: {head}; ETA {clock(self.eta_seconds()) or 'not known yet'}", style="bold"),
+        )
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         table.add_column("run", overflow="ellipsis", no_wrap=True)
         for name in ("state", "step", "of", "return", "ETA", "try"):
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
         ranked = sorted(self._tracks, key=_interest)
-        room = max(self._jobs, self._console.height - 6)
+        room = max(self._jobs, self._console.height - 5)
         now = time.monotonic()
         for track in ranked[:room]:
             progress = track.progress
@@ -127,7 +130,7 @@ class Board:
                 str(track.tries or ""),
             )
         more = [Text(f"... and {len(ranked) - room} more", style="dim")] if len(ranked) > room else []
-        return Group(title, bar, table, *more)
+        return Group(title, table, *more)
 
     def eta_seconds(self) -> float | None:
         """Return how long all will still take: what runs by its own rate, what waits as those that ran."""
