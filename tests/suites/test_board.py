@@ -60,6 +60,20 @@ def test_the_time_left_counts_what_waits_like_what_ran(tmp_path, monkeypatch):
     for each in tracks[2:]:
         each.state = "finished"
     assert board.eta_seconds() == 100.0
+    tracks[1].started_step = 500  # nothing is known of how fast it is
+    assert board.eta_seconds() is None
+
+
+def test_on_a_narrow_terminal_names_give_way_before_numbers(tmp_path):
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, height=20, color_system=None)
+    one = track(tmp_path, 1, state="running", started_step=1, progress=Progress(123_456, 500_000, 1.25))
+    one.name = "a-very-long-name-of-a-method_MinAtar-SpaceInvaders-v1_seed12"
+    console.print(Board("mine", [one], console, jobs=1).table())
+    row = text(console).splitlines()[-1]
+    assert "…_seed12 " in row
+    assert "running" in row
+    assert "123,456" in row
+    assert "1.25" in row
 
 
 def test_elsewhere_each_change_is_a_line(tmp_path):
@@ -73,7 +87,8 @@ def test_elsewhere_each_change_is_a_line(tmp_path):
             ("running", {"tries": 2}),
             ("elsewhere", {}),
             ("failed", {"reason": "no [luck]"}),
-            ("finished", {"seconds": 75.0, "progress": Progress(10, 10, 3.5)}),
+            ("finished", {"progress": Progress(10, 10, 3.5)}),
+            ("finished", {"seconds": 75.0}),
         ):
             one.state = state  # type: ignore[assignment]
             for name, value in known.items():
@@ -86,6 +101,7 @@ def test_elsewhere_each_change_is_a_line(tmp_path):
         "run1 started, try 2",
         "run1 is run by another process",
         "run1 failed: no [luck]",
+        "run1 finished by another process, return 3.5",
         "run1 finished in 1:15, return 3.5",
     ]
 

@@ -80,9 +80,11 @@ def in_this_process(monkeypatch):
     return started
 
 
-def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_process):
+def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_process, monkeypatch):
     file, out = written(tmp_path), tmp_path / "out"
-    text = said(SuiteCommand(suite=file, out=out, jobs=2))
+    monkeypatch.setattr(commands, "cores", lambda: 1)
+    text = said(SuiteCommand(suite=file, out=out, jobs=9))
+    assert "warning: 2 x 1 threads on 1 cores" in text
     assert "2 runs, 2 to do, 2 at once" in text
     assert "2 of 2 runs are finished" in text
     assert f"monotau report {out} --out {out / 'report'}" in text
@@ -109,8 +111,11 @@ def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_p
     assert "4 runs, 2 to do" in said(SuiteCommand(suite=written(tmp_path, seeds=2), out=out, keep_checkpoints=True))
     assert (out / "dqn_monotau-Coin-v0_seed1" / "checkpoints").exists()
     assert {name: ends(out)[name] for name in before} == before
+    # A grid that shrank says what it does not have.
+    text = said(SuiteCommand(suite=written(tmp_path, seeds=[1]), out=out))
+    assert "not of this suite: dqn_monotau-Coin-v0_seed0, ndqfn_monotau-Coin-v0_seed0" in text
     other = written(tmp_path, settings=TINY["settings"] | {"gamma": 0.5})
-    with pytest.raises(ConfigError, match=r"dqn_monotau-Coin-v0_seed0 holds another run: it differs in gamma"):
+    with pytest.raises(ConfigError, match=r"dqn_monotau-Coin-v0_seed\d holds another run: it differs in gamma"):
         said(SuiteCommand(suite=other, out=out))
 
 
@@ -153,13 +158,28 @@ def test_one_cell_by_its_index(tmp_path):
         ({"jobs": -1}, "--jobs is -1, but must be at least 0"),
         ({"retries": -2}, "--retries is -2, but must be at least 0"),
         ({"scale": 0.0}, "the scale is 0.0, but must be above 0"),
-        ({"jobs": 9_000_000}, r"--jobs is 9000000, and runs take up to 0.4 GB each, but only .* use --jobs \d+"),
+        ({"index": 0, "dry_run": True}, "--dry-run and --index are given, but only one of --dry-run, --index, --slurm"),
+        ({"slurm": True, "dry_run": True}, "--dry-run and --slurm are given"),
     ],
 )
 def test_what_cannot_be_asked_for(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", **changes))
     assert not (tmp_path / "out").exists()
+
+
+def test_more_runs_at_once_than_there_is_memory_for_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "available_bytes", lambda: 700_000_000)
+    message = r"--jobs is 2, and runs take up to 0.4 GB each, but only 0.7 GB are available: use --jobs 1, or --force"
+    with pytest.raises(ConfigError, match=message):
+        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", jobs=2))
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    for changes in ({}, {"index": 0}, {"slurm": True}):
+        with pytest.raises(ConfigError, match=r"--out .*file/out.* cannot be made: Not a directory"):
+            said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "file" / "out", **changes))
 
 
 def test_settings_that_do_not_fit_are_refused_before_anything_starts(tmp_path):
@@ -184,18 +204,22 @@ def test_a_directory_that_is_something_else_is_refused(tmp_path):
 
 def test_a_second_driver_is_refused(tmp_path):
     (tmp_path / "out").mkdir()
+    console = Console(file=io.StringIO(), width=200)
     with (
         locked(tmp_path / "out"),
         pytest.raises(ConfigError, match=r"process \d+ is training into the suite's directory"),
     ):
-        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out"))
+        run_suite(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out"), console)
+    assert "finished" not in console.file.getvalue()  # type: ignore[attr-defined]
+    assert not (tmp_path / "out" / "suite.json").exists()
 
 
 def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
     text = said(SuiteCommand(suite=written(tmp_path, seeds=3), out=tmp_path / "out", dry_run=True, jobs=3, scale=0.5))
     assert not (tmp_path / "out").exists()
-    assert "2 methods: dqn, ndqfn" in text
-    assert "6 runs, 0 finished; scale 0.5" in text
+    assert "methods (2): dqn, ndqfn" in text
+    assert "runs (6, 0 finished; scale 0.5), by their --index:" in text
+    assert "   3  ndqfn_monotau-Coin-v0_seed1" in text
     rows = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line.startswith(("dqn ", "ndqfn "))]
     assert [row[:3] for row in rows] == [["dqn", "3", "30"], ["ndqfn", "3", "30"]]
     for row in rows:

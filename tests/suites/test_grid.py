@@ -113,8 +113,15 @@ def test_what_is_recorded_reads_as_the_same_suite(tmp_path):
         ({"envs": [{"id": "CartPole-v1", "size": 3}]}, "the key of an env 'size' is unknown"),
         ({"envs": [{"id": "CartPole-v1", "kwargs": 3}]}, "env.kwargs is 3, but must be a mapping"),
         ({"envs": ["CartPole-v1", "CartPole-v1"]}, "two runs of the grid have the same name"),
-        ({"seeds": 0}, "seeds is 0, but must be a number of seeds, or a list"),
-        ({"seeds": [1, -1]}, r"seeds is \[1, -1\], but must be"),
+        ({"settings": {"env": "Acrobot-v1"}}, "settings.env is 'Acrobot-v1', but must be a mapping of settings"),
+        ({"settings": {"env": {"id": "Acrobot-v1"}}}, "settings.env.id is set, but is the suite's to say"),
+        (
+            {"envs": [{"id": "CartPole-v1", "settings": {"env": {"kwargs": {}}}}]},
+            "settings.env.kwargs is set, but is the suite's to say",
+        ),
+        ({"seeds": 0}, "seeds is 0, but must say how many there are, from 1 to 8000"),
+        ({"seeds": 10**12}, "seeds is 1000000000000, but must say how many there are, from 1 to 8000"),
+        ({"seeds": [1, -1]}, r"seeds is \[1, -1\], but must .* or be a list of whole numbers that are not negative"),
         ({"seeds": 2000}, "the grid has 24000 runs, but may have at most 8000"),
         ({"profile": 3}, "profile is 3, but must be a name"),
         ({"scale": 2}, "the scale is 2, but must be above 0 and at most 1"),
@@ -133,7 +140,7 @@ def test_an_unknown_suite_names_the_nearest_and_a_file_is_named_in_its_error(tmp
     path.write_text("presets: [dqn]\nenvs: []\n")
     with pytest.raises(ConfigError, match=r"mine.yaml: envs is \[\]"):
         read_suite(str(path))
-    with pytest.raises(ConfigError, match=r"missing.yaml cannot be read"):
+    with pytest.raises(ConfigError, match=r"there is no suite file .*missing.yaml"):
         read_suite(str(tmp_path / "missing.yaml"))
 
 

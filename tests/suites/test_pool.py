@@ -112,8 +112,10 @@ def test_a_stop_ends_all_processes_and_leaves_the_rest_waiting(tmp_path):
         if len(list(bench.marks.glob("*.try1"))) == 2:
             raise KeyboardInterrupt
 
+    told: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        bench.pool.run(show)
+        bench.pool.run(show, told.append)
+    assert told == [2]
     assert bench.states() == ["waiting"] * 3
     for path in bench.marks.glob("*.try1"):
         time.sleep(0.1)
@@ -166,6 +168,19 @@ def test_what_another_process_runs_is_left_to_it_and_taken_over_when_let_go(tmp_
     bench.pool.run(show)
     assert bench.states() == ["finished", "finished"]
     assert bench.tries() == [1, 1]
+
+
+def test_what_another_process_has_finished_is_not_run_again(tmp_path):
+    bench = Bench(tmp_path, "try_number()", count=2)
+    bench.tracks[0].directory.mkdir()
+    with locked(bench.tracks[0].directory):
+        (bench.tracks[0].directory / "result.json").touch()
+        answers = iter([True, False, False, False, False, False])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pools, "is_held", lambda directory: directory.name == "cell0" and next(answers))
+            bench.run()
+    assert bench.states() == ["finished", "finished"]
+    assert bench.tries() == [0, 1]
 
 
 def test_who_lost_a_race_for_a_directory_waits_for_the_winner(tmp_path):

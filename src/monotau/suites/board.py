@@ -28,6 +28,12 @@ COLOURS: Mapping[State, str] = {
     "waiting": "dim",
 }
 
+COLUMNS = {"state": 9, "step": 10, "of": 10, "return": 8, "ETA": 8, "try": 3}
+"""What is told of each run, and how wide that may get."""
+NARROW = ("state", "step", "return", "ETA")
+WIDE = 90
+"""Characters; a narrower terminal has fewer columns."""
+
 ORDER = ("running", "failed", "elsewhere", "finished", "waiting")
 """Of most interest first: a terminal may be too short for all."""
 
@@ -53,6 +59,23 @@ def clock(seconds: float | int | None) -> str:
     if days:
         return f"{days:,d} d {hours:02d} h"
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _cells(track: Track, now: float) -> dict[str, Text | str]:
+    progress = track.progress
+    return {
+        "state": Text(track.state, style=COLOURS[track.state]),
+        "step": f"{progress.step:,d}" if progress.step else "",
+        "of": f"{progress.total:,d}" if progress.total else "",
+        "return": "" if progress.returned is None else f"{progress.returned:.4g}",
+        "ETA": clock(track.eta_seconds(now)),
+        "try": str(track.tries or ""),
+    }
+
+
+def _cut(name: str, width: int) -> str:
+    """Shorten a name in its middle: it begins with the method and ends with the seed."""
+    return name if len(name) <= width else f"{name[: width - 8]}…{name[-7:]}"
 
 
 def _interest(track: Track) -> tuple[int, float]:
@@ -93,7 +116,7 @@ class Board:
     def _say(self, track: Track) -> None:
         about = {
             "running": "started" if track.tries == 1 else f"started, try {track.tries}",
-            "finished": f"finished in {clock(track.seconds)}",
+            "finished": "finished" + (f" in {clock(track.seconds)}" if track.seconds else " by another process"),
             "failed": f"failed: {track.reason}",
             "elsewhere": "is run by another process",
             "waiting": f"to be tried again: {track.reason}",
@@ -112,23 +135,17 @@ class Board:
             Text(f"{self._title}: {head}; ETA {clock(self.eta_seconds()) or 'not known yet'}", style="bold"),
         )
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        table.add_column("run", overflow="ellipsis", no_wrap=True)
-        for name in ("state", "step", "of", "return", "ETA", "try"):
+        columns = COLUMNS if self._console.width >= WIDE else {name: COLUMNS[name] for name in NARROW}
+        table.add_column("run", no_wrap=True)
+        for name in columns:
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+        widest = max(12, self._console.width - sum(width + 2 for width in columns.values()) - 2)
         ranked = sorted(self._tracks, key=_interest)
         room = max(self._jobs, self._console.height - 5)
         now = time.monotonic()
         for track in ranked[:room]:
-            progress = track.progress
-            table.add_row(
-                track.name,
-                Text(track.state, style=COLOURS[track.state]),
-                f"{progress.step:,d}" if progress.step else "",
-                f"{progress.total:,d}" if progress.total else "",
-                "" if progress.returned is None else f"{progress.returned:.4g}",
-                clock(track.eta_seconds(now)),
-                str(track.tries or ""),
-            )
+            cells = _cells(track, now)
+            table.add_row(_cut(track.name, widest), *(cells[name] for name in columns))
         more = [Text(f"... and {len(ranked) - room} more", style="dim")] if len(ranked) > room else []
         return Group(title, table, *more)
 
@@ -141,6 +158,6 @@ class Board:
         whole = [track.seconds for track in self._tracks if track.state == "finished" and track.seconds]
         whole += [spent + seconds for spent, seconds in known]
         waiting = sum(track.state == "waiting" for track in self._tracks)
-        if not whole:
+        if not whole or (running and not known):
             return None
         return (sum(left) + waiting * sum(whole) / len(whole)) / self._jobs if waiting else max(left, default=0.0)

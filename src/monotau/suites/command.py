@@ -18,7 +18,7 @@ from monotau.suites.board import Board, bar_of, sayer
 from monotau.suites.cell import is_finished, run_cell
 from monotau.suites.dry_run import show_estimate
 from monotau.suites.grid import Cell, Suite, read_suite, to_suite
-from monotau.suites.pool import Pool, Track, python_command
+from monotau.suites.pool import LOGS, Pool, Track, python_command
 from monotau.suites.slurm import array_script
 from monotau.suites.watching import read_progress
 
@@ -60,11 +60,16 @@ class SuiteCommand:
 def run_suite(given: SuiteCommand, console: Console) -> None:
     """Do what is asked for."""
     check_least("--", given, jobs=0, threads=0, retries=0)
+    asked = {"--dry-run": given.dry_run, "--index": given.index is not None, "--slurm": given.slurm}
+    if len(wanted := [flag for flag, on in asked.items() if on]) > 1:
+        raise ConfigError(
+            f"{' and '.join(wanted)} are given, but only one of {', '.join(asked)} can be done at a time."
+        )
     suite = read_suite(given.suite, given.scale)
     out = given.out or Path("runs") / suite.name
     if (out.exists() and not out.is_dir()) or (out / "config.json").exists():
         raise ConfigError(f"--out is {out}, which is a file or a single run; a suite needs a directory of its own.")
-    jobs = given.jobs or max(1, min(cores(), len(suite.cells)))
+    jobs = min(given.jobs or cores(), len(suite.cells))
     threads = given.threads or max(1, cores() // jobs)
     if given.index is not None:
         _run_one(given, suite, out, threads, console)
@@ -84,12 +89,20 @@ def _run_one(given: SuiteCommand, suite: Suite, out: Path, threads: int, console
         raise ConfigError(
             f"--index is {index}, but the suite has {len(suite.cells)} runs: 0 to {len(suite.cells) - 1}."
         )
-    if not (out / RECORD).exists():
-        out.mkdir(parents=True, exist_ok=True)
+    if not (_made(out) / RECORD).exists():
         write_json(out / RECORD, suite.record())
     with stoppable():
         cell = suite.cells[index]
         run_cell(suite, cell, out, console, threads=threads, keep=given.keep_checkpoints, force=given.force)
+
+
+def _made(directory: Path) -> Path:
+    """Make a directory, or say why not."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {directory} cannot be made: {error.strerror}.") from None
+    return directory
 
 
 def _check(suite: Suite, out: Path, threads: int, console: Console) -> set[str]:
@@ -105,7 +118,10 @@ def _check(suite: Suite, out: Path, threads: int, console: Console) -> set[str]:
     finished = set()
     with bar_of(console) as bar:
         for cell in bar.track([*firsts.values()], description="checking settings"):
-            suite.resolve(cell, threads)
+            try:
+                suite.resolve(cell, threads)
+            except ConfigError as error:
+                raise ConfigError(f"{suite.name}, {cell.method.name} on {cell.place.config.title}: {error}") from None
         there = [cell for cell in suite.cells if (out / cell.name).exists()]
         for cell in bar.track(there, description="looking at runs"):
             if known.get(cell.name) == suite.given(cell):
@@ -132,7 +148,7 @@ def _run_all(
     ]
     if not given.force:
         _check_memory([suite.resolve(cell, threads) for cell in _one_of_each_method(suite)], jobs)
-    out.mkdir(parents=True, exist_ok=True)
+    _made(out)
     options = ["--keep-checkpoints"] if given.keep_checkpoints else []
     options += ["--force"] if given.force else []
 
@@ -144,19 +160,32 @@ def _run_all(
     pool = Pool(tracks, command, out=out, jobs=jobs, threads=threads, retries=given.retries)
     board = Board(suite.name, tracks, console, jobs)
     missing = len(tracks) - len(finished)
-    sayer(console)(
+    say = sayer(console)
+    say(
         f"[bold]{escape(suite.name)}[/]: {len(tracks)} runs, {missing} to do, {jobs} at once with {threads} "
         f"thread{'s' * (threads > 1)} each, into {escape(str(out))}; logs in {escape(str(pool.logs))}"
     )
-    try:
-        with locked(out, "the suite's directory"), stoppable(), board.shown():
-            write_json(out / RECORD, suite.record())
-            pool.run(board.show)
-    finally:
-        _summarise(tracks, out, console)
+    if jobs * threads > cores():
+        say(f"[yellow]warning:[/] {jobs} x {threads} threads on {cores()} cores: they will wait for each other")
+    if others := _strangers(suite, out):
+        say(f"[yellow]warning:[/] runs in {escape(str(out))} that are not of this suite: {escape(', '.join(others))}")
+    with locked(out, "the suite's directory"):
+        write_json(out / RECORD, suite.record())
+        try:
+            with stoppable(), board.shown():
+                pool.run(board.show, lambda running: say(f"stopping {running} runs; a second signal ends them at once"))
+        finally:
+            _summarise(tracks, out, console)
     failed = sum(track.state == "failed" for track in tracks)
     if failed:
         raise SystemExit(1)
+
+
+def _strangers(suite: Suite, out: Path) -> list[str]:
+    """Name runs that lie in a suite's directory and that its grid does not have, at most five of them."""
+    known = {cell.name for cell in suite.cells}
+    found = sorted(path.parent.name for path in out.glob("*/config.json") if path.parent.name not in known)
+    return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
 
 
 def _summarise(tracks: list[Track], out: Path, console: Console) -> None:
@@ -190,7 +219,7 @@ def _check_memory(resolved: list[Resolved], jobs: int) -> None:
 
 def _write_slurm(given: SuiteCommand, suite: Suite, out: Path, threads: int, console: Console) -> None:
     memory = max(MemoryPlan.of(suite.resolve(cell, threads), None).total for cell in _one_of_each_method(suite))
-    (out / "logs").mkdir(parents=True, exist_ok=True)
+    _made(out / LOGS)
     write_json(out / RECORD, suite.record())
     path = out.resolve()
     words = python_command("suite", str(path / RECORD), "--out", str(path), "--threads", str(threads))

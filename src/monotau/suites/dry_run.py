@@ -8,15 +8,23 @@ from monotau.suites.board import bar_of, clock, sayer
 from monotau.suites.estimate import Estimate, estimate_method
 from monotau.suites.grid import Suite
 
+MOST_CELLS_SHOWN = 24
+
 
 def show_estimate(suite: Suite, finished: set[str], jobs: int, threads: int, console: Console) -> None:
     """Print the grid and what is missing of it."""
     say = sayer(console)
-    say(f"[bold]{escape(suite.name)}[/]: {escape(str(suite.plain.get('about', '')))}")
-    say(f"  {len(suite.methods)} methods: {escape(', '.join(method.name for method in suite.methods))}")
-    say(f"  {len(suite.places)} environments: {escape(', '.join(place.config.title for place in suite.places))}")
-    say(f"  {len(suite.seeds)} seeds: {', '.join(map(str, suite.seeds))}")
-    say(f"  {len(suite.cells)} runs, {len(finished)} finished; scale {suite.scale:g}\n")
+    say(f"[bold]{escape(suite.name)}[/]: {escape(str(suite.plain.get('about', 'no word about it')))}")
+    say(f"  methods ({len(suite.methods)}): {escape(', '.join(method.name for method in suite.methods))}")
+    say(f"  environments ({len(suite.places)}): {escape(', '.join(place.config.title for place in suite.places))}")
+    say(f"  seeds ({len(suite.seeds)}): {', '.join(map(str, suite.seeds))}")
+    say(f"  runs ({len(suite.cells)}, {len(finished)} finished; scale {suite.scale:g}), by their --index:")
+    shown = [*enumerate(suite.cells)]
+    for index, cell in shown if len(shown) <= MOST_CELLS_SHOWN else shown[:MOST_CELLS_SHOWN]:
+        say(f"    {index:4d}  {escape(cell.name)}{'  finished' if cell.name in finished else ''}")
+    if len(shown) > MOST_CELLS_SHOWN:
+        say(f"    ... to {shown[-1][0]}, {escape(shown[-1][1].name)}: seed after seed, environments, then methods")
+    say("")
     missing = [cell for cell in suite.cells if cell.name not in finished]
     estimates: list[Estimate] = []
     with bar_of(console) as bar:

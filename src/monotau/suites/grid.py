@@ -127,6 +127,8 @@ def read_suite(name: str, scale: float | None = None) -> Suite:
         if name not in known:
             raise ConfigError(f"{unknown_name('the suite', name, known)} Or name a .yaml or .json file.")
         path = BUILT_IN / f"{name}.yaml"
+    if not path.exists():
+        raise ConfigError(f"there is no suite file {path}; `monotau list suites` shows the suites that are built in.")
     try:
         return to_suite(path.stem, read_settings(path), scale)
     except ConfigError as error:
@@ -185,7 +187,12 @@ def _named_settings(key: str, given: Any) -> dict[str, Settings]:
 def _mapping(key: str, given: Any) -> Settings:
     if not isinstance(given, Mapping):
         raise ConfigError(f"{key} is {brief(given)}, but must be a mapping of settings.")
-    for name in {"seed", "preset", "profile"} & given.keys():
+    env = given.get("env", {})
+    if not isinstance(env, Mapping):
+        raise ConfigError(f"{key}.env is {brief(env)}, but must be a mapping of settings; envs says which there are.")
+    own = [name for name in ("seed", "preset", "profile") if name in given]
+    own += [f"env.{name}" for name in ("id", "protocol", "kwargs") if name in env]
+    for name in own:
         raise ConfigError(f"{key}.{name} is set, but is the suite's to say: see its keys {', '.join(KEYS)}.")
     return given
 
@@ -214,7 +221,11 @@ def _place(entry: Any) -> list[Place]:
 
 
 def _seeds(given: Any) -> list[int]:
-    seeds = list(range(given)) if type(given) is int else given
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise ConfigError(f"seeds is {brief(given)}, but must be a number of seeds, or a list of them.")
-    return seeds
+    if type(given) is int and 1 <= given <= MOST_CELLS:
+        return list(range(given))
+    if isinstance(given, list) and given and all(type(seed) is int and seed >= 0 for seed in given):
+        return given
+    raise ConfigError(
+        f"seeds is {brief(given)}, but must say how many there are, from 1 to {MOST_CELLS}, or be a list of whole "
+        "numbers that are not negative."
+    )

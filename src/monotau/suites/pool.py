@@ -76,21 +76,26 @@ class Pool:
         self._elsewhere: list[Track] = []
         self._fault: str | None = None
 
-    def run(self, show: Callable[[Track | None], None]) -> None:
-        """Run to the end; `show` is told of each cell whose state changed, and of the passing of time."""
+    def run(self, show: Callable[[Track | None], None], stopping: Callable[[int], None] = lambda running: None) -> None:
+        """Run to the end; `show` is told of each cell whose state changed, and of the passing of time.
+
+        Whatever ends it before, `stopping` is told how many processes must be ended first.
+        """
         self.logs.mkdir(parents=True, exist_ok=True)
         try:
             while self._queue or self._running or self._elsewhere:
                 self._reap(show)
                 if self._fault:
                     raise StorageFault(self._fault)
-                self._look_elsewhere()
+                self._look_elsewhere(show)
                 while self._queue and len(self._running) < self.jobs:
                     self._start(self._queue.popleft(), show)
                 show(None)
                 time.sleep(POLL_SECONDS)
         finally:
-            self._stop()
+            if self._running:
+                stopping(len(self._running))
+                self._stop()
 
     def _start(self, track: Track, show: Callable[[Track | None], None]) -> None:
         if is_held(track.directory):
@@ -135,11 +140,15 @@ class Pool:
                     self._queue.append(track)
             show(track)
 
-    def _look_elsewhere(self) -> None:
-        """Take over what another process has let go of; if it is done, that is soon seen."""
+    def _look_elsewhere(self, show: Callable[[Track | None], None]) -> None:
+        """Take over what another process has let go of before its end."""
         for track in [track for track in self._elsewhere if not is_held(track.directory)]:
             self._elsewhere.remove(track)
-            self._queue.appendleft(track)
+            if (track.directory / "result.json").exists():
+                track.state, track.progress = "finished", read_progress(track.directory)
+                show(track)
+            else:
+                self._queue.appendleft(track)
 
     def _stop(self) -> None:
         """End all processes: at each moment what is on disk is whole, and they need no more than a moment."""
