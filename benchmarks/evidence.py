@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from monotau.report.runs import ReportedRun, read_runs
+from monotau.report.reading import ReportedRun
+from monotau.report.runs import read_runs
 from monotau.report.solving import solved_at
 from monotau.report.study import Study
 from monotau.scores.statistics import Sample, probability_of_improvement

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 
 SETTINGS = {"update.sync_every_steps": 100, "replay.warmup_steps": 150}
 

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from monotau.errors import ConfigError
-from monotau.report.runs import differing, flattened, read_runs
+from monotau.processes import locked
+from monotau.report.reading import flattened
+from monotau.report.runs import differing, read_runs
 from tests.report.fake_runs import evaluation, plain_settings, write_run
 
 
@@ -36,7 +38,34 @@ def test_what_has_not_finished_is_told(tmp_path):
     assert runs["cut"].counts
     assert not runs["early"].counts
     assert runs["early"].step == 0
+    assert runs["cut"].reason == "cut off"
+    with locked(tmp_path / "cut"):
+        assert read_runs([tmp_path / "cut"])[0].reason == "training now"
     assert runs["diverged"].reason == "learning diverged: see its diagnosis.json"
+
+
+def test_of_damaged_metrics_the_settings_still_say_whose_they_are(tmp_path):
+    directory = write_run(tmp_path / "bad", [30.0], config=plain_settings("iqn-star", seed=4))
+    (directory / "metrics.jsonl").write_text("x\n{}\n")
+    (run,) = read_runs([tmp_path])
+    assert (run.state, run.method, run.env, run.seed, run.lines) == ("damaged", "iqn-star", "CartPole-v1", 4, ())
+
+
+def test_methods_that_differ_in_many_settings_are_numbered_and_missing_runs_are_of_their_siblings_method(tmp_path):
+    for place, steps in (("one", 100), ("two", 200)):
+        config = plain_settings("iqn-star", steps=steps, gamma=1 - 1 / steps, iteration_steps=steps // 4)
+        write_run(tmp_path / place / "iqn", [30.0], config=config)
+        cells = {
+            name: {"method": "iqn", "env": "CartPole-v1", "seed": seed} for name, seed in (("iqn", 0), ("gone", 1))
+        }
+        (tmp_path / place / "suite.json").write_text(json.dumps({"cells": cells}))
+    found = {str(run.directory.relative_to(tmp_path)): (run.method, run.state) for run in read_runs([tmp_path])}
+    assert found == {
+        "one/iqn": ("iqn, settings 1", "finished"),
+        "one/gone": ("iqn, settings 1", "not started"),
+        "two/iqn": ("iqn, settings 2", "finished"),
+        "two/gone": ("iqn, settings 2", "not started"),
+    }
 
 
 def spoil_config(**changes):
@@ -65,13 +94,15 @@ def spoil(name, text):
         (spoil_config(steps=True), "lacks a preset, a seed or steps"),
         (spoil_config(preset=None), "lacks a preset, a seed or steps"),
         (spoil("metrics.jsonl", "x\n{}\n"), "line 1 is not JSON"),
-        (spoil("metrics.jsonl", '{"kind": "train"}\n'), "no step, kind or return in order"),
-        (spoil("metrics.jsonl", '{"step": 1}\n'), "no step, kind or return in order"),
-        (spoil("metrics.jsonl", '{"step": -1, "kind": "train"}\n'), "no step, kind or return in order"),
-        (spoil("metrics.jsonl", '{"step": 1, "kind": "eval", "return_mean": NaN}\n'), "no step, kind or return"),
-        (spoil("metrics.jsonl", '{"step": 1, "kind": "eval", "return_mean": 1e300}\n'), "no step, kind or return"),
-        (spoil("metrics.jsonl", f'{{"step": 1, "kind": "eval", "return_mean": {10**400}}}\n'), "kind or return"),
-        (spoil("metrics.jsonl", '{"step": 2, "kind": "train"}\n{"step": 1, "kind": "train"}\n'), "in order"),
+        (spoil("metrics.jsonl", '{"kind": "train"}\n'), "line 1: step is None, but must be a number of at least 0"),
+        (spoil("metrics.jsonl", '{"step": 1}\n'), "line 1: kind is None, but must be a name"),
+        (spoil("metrics.jsonl", '{"step": -1, "kind": "train"}\n'), "line 1: step is -1, but must be"),
+        (spoil("metrics.jsonl", '{"step": 1, "kind": "eval", "return_mean": NaN}\n'), "return_mean is nan, not a"),
+        (spoil("metrics.jsonl", '{"step": 1, "kind": "eval", "return_mean": 1e300}\n'), "return_mean is 1e.300, not a"),
+        (spoil("metrics.jsonl", f'{{"step": 1, "kind": "eval", "return_mean": {10**400}}}\n'), "is 1000.*, not a"),
+        (spoil("metrics.jsonl", '{"step": 2, "kind": "train"}\n{"step": 1, "kind": "train"}\n'), "line 2: step is 1,"),
+        (spoil("metrics.jsonl", '{"step": 9, "kind": "eval", "policy": "greedy", "return_mean": 1}\n'),
+         r"has a result after 20000 steps, but its last evaluation in metrics.jsonl is of step 9\."),
         (spoil("result.json", "{}"), "not of the form a run writes: 'seconds'"),
         (spoil("result.json", '{"seconds": "long"}'), "its seconds are 'long'"),
         (spoil("provenance.json", '{"starts": [1]}'), r"its starts are \[1\]"),

@@ -116,7 +116,7 @@ def test_methods_without_an_environment_in_common_are_not_compared(write, study)
 def test_budgets_that_differ_are_told(write, study):
     write("dqn", "A-v0", [1.0], steps=4000)
     write("iqn", "A-v0", [1.0], steps=8000)
-    assert "Budgets differ in A-v0: dqn 4,000, iqn 8,000 steps." in " ".join(cautions(study()))
+    assert "Budgets differ in A-v0. dqn: 4,000 steps; iqn: 8,000 steps." in " ".join(cautions(study()))
 
 
 def test_clean_runs_need_no_caution(write, study):

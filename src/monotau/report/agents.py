@@ -6,7 +6,7 @@ from monotau.agent import Agent
 from monotau.envs import EnvConfig, EnvFactory
 from monotau.errors import ConfigError
 from monotau.manifest import newest_agent
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.saving import is_harmless
 
 

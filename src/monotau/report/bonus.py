@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from monotau.report.choosing import Grouped, drawn_methods, grouped, left_out, looks, slug, wrapped
 from monotau.report.figures import new_figure
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Picture, Section
 from monotau.report.traces import SEEDS, Traces, add_methods, having, plot_traces, traces_by_env, training_lines
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from monotau.networks import HEADS
 from monotau.report.figures import LINE_COLOURS, STYLES, new_figure
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 
 MOST_METHODS = 12
 """Lines in a panel that can still be told apart."""

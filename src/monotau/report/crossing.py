@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from monotau.report.choosing import grouped, has_curve
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Section, Table
 from monotau.report.traces import Traces, draw_shares, traces_by_env, training_lines
 

@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 from jaxtyping import Float
 
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.study import Block, Study
 from monotau.scores.statistics import Sample, interquartile_mean, interval
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from monotau.errors import ConfigError
 from monotau.report.page import FIGURES, GENERATOR, to_html, to_markdown
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Section
 from monotau.storage import write_bytes, writing
 

@@ -7,7 +7,7 @@ from monotau.report.bonus import bonus_section
 from monotau.report.choosing import listed
 from monotau.report.crossing import crossing_section, dead_section
 from monotau.report.quantiles import quantile_section
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Section
 from monotau.report.solving import solving_section
 from monotau.report.truth import truth_section

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from monotau.report.cells import hours, listed, several, span
-from monotau.report.runs import ReportedRun, State
+from monotau.report.reading import ReportedRun, State
 from monotau.report.sections import Section, Table, Tell
 from monotau.report.study import Study
 
@@ -39,8 +39,8 @@ def cautions(study: Study) -> list[str]:
     for env in study.envs:
         budgets = {method: study.budgets(study.cells[method, env]) for method in study.methods_in(env)}
         if len({steps for each in budgets.values() for steps in each}) > 1:
-            told = ", ".join(f"{method} {span(steps)}" for method, steps in budgets.items())
-            found.append(f"Budgets differ in {env}: {told} steps. Scores there compare agents of different training.")
+            told = "; ".join(f"{method}: {span(steps)} steps" for method, steps in budgets.items())
+            found.append(f"Budgets differ in {env}. {told}. Scores there compare agents of different training.")
         if (reasons := study.departures(env)) and env.startswith("ALE/"):
             found.append(f"{env} is not human-normalised, as of some run {'; '.join(reasons)}.")
     for family in study.families:
@@ -63,13 +63,13 @@ def cautions(study: Study) -> list[str]:
     single = [key for key, runs in study.cells.items() if len(runs) == 1]
     if single:
         found.append(
-            f"{len(single)} of {several(len(study.cells), 'pair')} of method and environment have a single seed: "
+            f"Of {several(len(study.cells), 'pair')} of method and environment, {len(single)} with a single seed: "
             f"chance alone can make such differences, and there is no interval."
         )
     short = [run for run in study.runs if run.counts and len(run.evaluations()) < 2 * study.smooth]
     if short:
         found.append(
-            f"{several(len(short), 'run')} have fewer than {2 * study.smooth} evaluations, so that the mean of the "
+            f"{several(len(short), 'run')} with fewer than {2 * study.smooth} evaluations, so that the mean of the "
             f"last {study.smooth} reaches back over more than half of the training; --smooth takes fewer."
         )
     return found
@@ -97,7 +97,7 @@ def _unfinished(study: Study) -> list[Table]:
             f"{run.seed}" if run.seed >= 0 else "-",
             run.state,
             f"{run.step:,d} of {run.settings['steps']:,d}" if run.settings else "-",
-            run.reason or ("" if run.counts else "no evaluation yet"),
+            _reason(run),
         ]
         for run in study.runs
         if run.state != "finished" or not run.counts
@@ -105,6 +105,11 @@ def _unfinished(study: Study) -> list[Table]:
     columns = ("directory", "method", "environment", "seed", "state", "step", "reason")
     caption = "Runs that did not finish, or do not count."
     return [Table(caption=caption, columns=columns, rows=rows)] if rows else []
+
+
+def _reason(run: ReportedRun) -> str:
+    empty = "no evaluation yet" if run.state == "unfinished" and not run.counts else ""
+    return ", ".join(part for part in (run.reason, empty) if part)
 
 
 def provenance_sections(study: Study, tell: Tell) -> list[Section]:

@@ -24,7 +24,7 @@ from monotau.report.choosing import (
     slug,
     wrapped,
 )
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Picture, Section
 from monotau.report.states import POINTS, SETS, Answers, ask
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from monotau.report.choosing import grouped
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Section, Table
 
 DEEP_SEA = "monotau/DeepSea-v0"

@@ -6,7 +6,7 @@ import numpy as np
 
 from monotau.envs.games import game_of
 from monotau.report.cells import estimated, listed, number, span
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Section, Table, Tell
 from monotau.report.study import Block, Family, Study
 from monotau.scores.layout import QUOTED, warning

@@ -10,7 +10,7 @@ import numpy as np
 from monotau.envs.atari import PROTOCOLS
 from monotau.envs.games import game_of
 from monotau.errors import check_least, unknown_name
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.scores.runs import Measure, departure
 from monotau.scores.statistics import Sample
 from monotau.scores.tables import Constants, Protocol, references

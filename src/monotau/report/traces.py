@@ -25,7 +25,7 @@ from monotau.report.choosing import (
     panels,
     wrapped,
 )
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Picture
 
 MOST_ENVS = 6

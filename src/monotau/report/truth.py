@@ -18,7 +18,7 @@ from monotau.errors import ConfigError, EnvironmentFault
 from monotau.report.agents import load_agent
 from monotau.report.choosing import Grouped, columns_of, grouped, listed, panels, wrapped
 from monotau.report.figures import COLOURS
-from monotau.report.runs import ReportedRun
+from monotau.report.reading import ReportedRun
 from monotau.report.sections import Picture, Section, Table
 
 TAUS = (torch.arange(1000) + 0.5) / 1000
