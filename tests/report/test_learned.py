@@ -77,7 +77,7 @@ def test_runs_that_are_not_whole_are_listed(home):
     (home / "dpe1" / "config.json").write_text("{")
     shutil.copytree(home / "dpe0", home / "dpe9")
     first, *_ = learned_sections(read_runs([home]), ignore)
-    assert "Unfinished, shown as far as they came: iqn." in first.text
+    assert "Unfinished, shown as far as they came: iqn (cut off)." in first.text
     assert "Damaged, not shown: dpe1 (" in first.text
     assert "Repeated, not shown: dpe9 (the same method" in first.text
     titles = [ax.get_title() for ax in first.pictures[0].figure.axes]

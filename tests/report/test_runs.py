@@ -211,7 +211,7 @@ def test_settings_by_path():
 
 
 def test_random_play_is_no_evaluation_of_what_was_learned(tmp_path):
-    directory = write_run(tmp_path / "a", [30.0], random=None)
+    directory = write_run(tmp_path / "a", [30.0], random=None, finished=False)
     (directory / "metrics.jsonl").write_text(json.dumps(evaluation(0, 9.0, "random")) + "\n")
     (run,) = read_runs([tmp_path])
     assert run.evaluations() == []
