@@ -261,6 +261,9 @@ def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path
     out = tmp_path / "cut"
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, 143)):
         driver = subprocess.Popen([*words, str(out)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert driver.stdout is not None
+        while not re.search("started|another process", driver.stdout.readline()):
+            assert driver.poll() is None
         wait_for(lambda: len(list(out.glob("*/checkpoints/LATEST"))) > len(list(out.glob("*/result.json"))))
         time.sleep(0.5)
         os.kill(driver.pid, number)
