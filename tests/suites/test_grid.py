@@ -154,7 +154,7 @@ WANTED = {
     "paper-input-form": (2, 11),
     "paper-target-sync": (4, 6),
     "minatar-evidence": (6, 5),
-    "minatar-exploration": (3, 5),
+    "minatar-others": (4, 5),
     "minatar-activation": (3, 5),
     "deep-sea-evidence": (12, 1),
     "probe-evidence": (9, 4),
@@ -175,6 +175,6 @@ def test_built_in_suites_have_settings_that_work_at_any_scale(name):
         assert 1 <= scaled(config, 0.0001).steps < config.steps
 
 
-@pytest.mark.parametrize("name", ["minatar-exploration", "minatar-activation"])
+@pytest.mark.parametrize("name", ["minatar-others", "minatar-activation"])
 def test_what_is_read_beside_another_suite_has_its_settings(name):
     assert read_suite(name).settings == read_suite("minatar-evidence").settings
