@@ -156,7 +156,7 @@ WANTED = {
     "minatar-evidence": (6, 5),
     "minatar-others": (4, 5),
     "minatar-activation": (3, 5),
-    "deep-sea-evidence": (12, 1),
+    "deep-sea-evidence": (12, 4),
     "probe-evidence": (9, 4),
 }
 
