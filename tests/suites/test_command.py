@@ -19,6 +19,7 @@ from monotau.errors import ConfigError
 from monotau.processes import locked
 from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
+from monotau.suites.estimate import LEFT_BEHIND, estimate_method
 from monotau.suites.grid import read_suite
 from tests.small_runs import silent
 
@@ -282,3 +283,12 @@ def wait_for(what, seconds: float = 120.0) -> None:
     while not what():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_what_a_run_leaves_on_disk_is_about_what_was_estimated(tmp_path):
+    suite = read_suite(written(tmp_path, presets=["ndqfn-dpe"], settings=TINY["settings"] | {"head": {"hidden": 512}}))
+    run_suite(SuiteCommand(suite=str(tmp_path / "mine.yaml"), out=tmp_path / "out", index=0), silent())
+    left = sum(path.stat().st_size for path in (tmp_path / "out" / suite.cells[0].name).rglob("*") if path.is_file())
+    estimated = estimate_method(suite, suite.methods[0], suite.cells, threads=1)
+    assert left <= estimated.disk_finished <= left + LEFT_BEHIND
+    assert estimated.disk_running > estimated.disk_finished - LEFT_BEHIND

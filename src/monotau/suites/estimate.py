@@ -15,7 +15,7 @@ from monotau.presets import Resolved
 from monotau.progress import Display
 from monotau.rollout import Rollout
 from monotau.suites.grid import Cell, Method, Suite
-from monotau.train import Training
+from monotau.train import Brain, Training
 
 TRIAL_UPDATES = 12
 TRIAL_ROLLOUT_STEPS = 30
@@ -49,7 +49,7 @@ def estimate_method(suite: Suite, method: Method, missing: Sequence[Cell], threa
     training, acting = _trial(resolved)
     evaluations = config.steps / config.iteration_steps / config.evaluation.every_iterations
     seconds = training * config.steps + acting * evaluations * config.evaluation.steps
-    weights = plan.networks
+    agent = sum(tensor.nbytes for tensor in _blank(resolved).state().values())
     return Estimate(
         method=method,
         runs=len(missing),
@@ -57,9 +57,14 @@ def estimate_method(suite: Suite, method: Method, missing: Sequence[Cell], threa
         seconds=seconds,
         steps_per_second=1 / training,
         memory=plan.total,
-        disk_running=plan.replay.total + 3 * weights + LEFT_BEHIND,
-        disk_finished=2 * weights + LEFT_BEHIND,
+        # Two generations, which have the moments of the optimisers too, and the best agent so far.
+        disk_running=plan.replay.total + 2 * plan.networks + agent + LEFT_BEHIND,
+        disk_finished=2 * agent + LEFT_BEHIND,
     )
+
+
+def _blank(resolved: Resolved) -> Brain:
+    return Brain.blank(resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions)
 
 
 def _trial(resolved: Resolved) -> tuple[float, float]:
