@@ -14,7 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from monotau import cli
+from monotau import cli, run
 from monotau.errors import ConfigError
 from monotau.processes import locked
 from monotau.suites import command as commands
@@ -56,6 +56,12 @@ def said(given: SuiteCommand) -> str:
 def ends(out: Path) -> dict[str, bytes]:
     """What was learned in each run."""
     return {path.parent.parent.name: path.read_bytes() for path in out.glob("*/agent/*.safetensors")}
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(monkeypatch):
+    for name in ("draw_learning_curve", "draw_most_telling_state"):  # which takes longer than all the rest
+        monkeypatch.setattr(run, name, lambda *_: None)
 
 
 @pytest.fixture
@@ -286,7 +292,7 @@ def wait_for(what, seconds: float = 120.0) -> None:
 
 
 def test_what_a_run_leaves_on_disk_is_about_what_was_estimated(tmp_path):
-    suite = read_suite(written(tmp_path, presets=["ndqfn-dpe"], settings=TINY["settings"] | {"head": {"hidden": 512}}))
+    suite = read_suite(written(tmp_path, presets=["ndqfn-dpe"], settings=TINY["settings"] | {"head": {"hidden": 256}}))
     run_suite(SuiteCommand(suite=str(tmp_path / "mine.yaml"), out=tmp_path / "out", index=0), silent())
     left = sum(path.stat().st_size for path in (tmp_path / "out" / suite.cells[0].name).rglob("*") if path.is_file())
     estimated = estimate_method(suite, suite.methods[0], suite.cells, threads=1)
