@@ -93,9 +93,8 @@ def stoppable() -> Iterator[None]:
             os.write(sys.stdout.fileno(), SHOW_CURSOR.encode())
         os._exit(128 + number)
 
-    deaf = (
-        signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    )  # nohup has seen to it that closing a terminal ends nothing
+    # Under nohup, closing a terminal is to end nothing.
+    deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     heard = [number for number in SIGNALS if not (deaf and number == signal.SIGHUP)]
     before = {number: signal.signal(number, stop) for number in heard}
     try:

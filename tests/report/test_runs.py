@@ -8,6 +8,7 @@ from monotau.errors import ConfigError
 from monotau.processes import locked
 from monotau.report.reading import flattened
 from monotau.report.runs import differing, read_runs
+from monotau.report.traces import Trace, training_lines
 from tests.report.fake_runs import evaluation, plain_settings, write_run
 
 
@@ -21,8 +22,9 @@ def test_a_finished_run_is_read_in_full(tmp_path):
     assert (run.state, run.method, run.env, run.seed, run.seconds) == ("finished", "iqn", "CartPole-v1", 4, 3600.0)
     assert [line["return_mean"] for line in run.evaluations()] == [30.0, 50.0, 40.0]
     assert run.random_return() == 20.0
-    assert run.training("loss") == ([1000, 2000, 3000], [1.0, 0.5, 1 / 3])
-    assert run.training("bonus_mean") == ([], [])
+    loss, bonus = (Trace.of(training_lines(run), name) for name in ("loss", "bonus_mean"))
+    assert (loss.steps.tolist(), loss.values.tolist()) == ([1000, 2000, 3000], [1.0, 0.5, 1 / 3])
+    assert (bonus.steps.tolist(), bonus.values.tolist()) == ([], [])
     assert run.settings["head.kind"] == "iqn"
     assert run.step == 3000
     assert run.counts

@@ -183,17 +183,13 @@ def test_what_another_process_has_finished_is_not_run_again(tmp_path):
     assert bench.tries() == [0, 1]
 
 
-def test_who_lost_a_race_for_a_directory_waits_for_the_winner(tmp_path):
+def test_who_lost_a_race_for_a_directory_waits_for_the_winner(tmp_path, monkeypatch):
     bench = Bench(tmp_path, "sys.exit(2 if try_number() == 1 else 0)", count=1)
     bench.tracks[0].directory.mkdir()
     (bench.tracks[0].directory / ".lock").touch()
     answers = iter([False, True, True, False, False])
-    real = pools.is_held
-    try:
-        pools.is_held = lambda directory: next(answers)  # type: ignore[assignment]
-        bench.run()
-    finally:
-        pools.is_held = real  # type: ignore[assignment]
+    monkeypatch.setattr(pools, "is_held", lambda directory: next(answers))
+    bench.run()
     assert bench.states() == ["finished"]
     assert ("cell0", "elsewhere") in bench.shown
 

@@ -33,10 +33,10 @@ def several(count: int, thing: str) -> str:
     return f"{count:,d} {thing}" if count == 1 else f"{count:,d} {thing}s"
 
 
-def listed(names: Sequence[str], most: int = 12) -> str:
+def listed(names: Sequence[str], most: int = 12, between: str = ", ") -> str:
     """Return names in a row, the first of many."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return between.join(names[:most]) + more
 
 
 def hours(seconds: float) -> str:

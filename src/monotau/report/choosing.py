@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from monotau.networks import HEADS
+from monotau.report import cells
 from monotau.report.figures import LINE_COLOURS, STYLES, new_figure
 from monotau.report.reading import ReportedRun
 
@@ -107,8 +108,7 @@ def slug(text: str) -> str:
 
 def listed(names: Sequence[str], most: int = 5) -> str:
     """Name things, but not too many; between them stands no comma, which names of methods may have."""
-    rest = len(names) - most
-    return "; ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    return cells.listed(names, most, "; ")
 
 
 def left_out(what: str, names: Sequence[str]) -> str:

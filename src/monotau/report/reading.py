@@ -63,11 +63,6 @@ class ReportedRun:
             None,
         )
 
-    def training(self, name: str) -> tuple[list[int], list[float]]:
-        """Return steps and values of a number that is logged while training, where there is one."""
-        known = [line for line in self.lines if line["kind"] == "train" and line.get(name) is not None]
-        return [line["step"] for line in known], [line[name] for line in known]
-
     @property
     def step(self) -> int:
         """The last step of which something is known."""
@@ -149,7 +144,7 @@ def _check(lines: Sequence[Line], path: Path) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and -LARGEST < value < LARGEST  # type: ignore[operator]  # just asked
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
 
 
 def flattened(plain: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

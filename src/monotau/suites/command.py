@@ -13,6 +13,7 @@ from monotau.errors import ConfigError, check_least
 from monotau.memory import LARGEST_SHARE, MemoryPlan, available_bytes
 from monotau.presets import Resolved
 from monotau.processes import cores, locked, stoppable
+from monotau.report.runs import SUITE as RECORD
 from monotau.storage import read_json, write_json
 from monotau.suites.board import Board, bar_of, sayer
 from monotau.suites.cell import is_finished, run_cell
@@ -21,8 +22,6 @@ from monotau.suites.grid import Cell, Suite, read_suite, to_suite
 from monotau.suites.pool import LOGS, Pool, Track, python_command
 from monotau.suites.slurm import array_script
 from monotau.suites.watching import read_progress
-
-RECORD = "suite.json"
 
 
 @dataclass(frozen=True, kw_only=True)

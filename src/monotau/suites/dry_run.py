@@ -20,7 +20,7 @@ def show_estimate(suite: Suite, finished: set[str], jobs: int, threads: int, con
     say(f"  seeds ({len(suite.seeds)}): {', '.join(map(str, suite.seeds))}")
     say(f"  runs ({len(suite.cells)}, {len(finished)} finished; scale {suite.scale:g}), by their --index:")
     shown = [*enumerate(suite.cells)]
-    for index, cell in shown if len(shown) <= MOST_CELLS_SHOWN else shown[:MOST_CELLS_SHOWN]:
+    for index, cell in shown[:MOST_CELLS_SHOWN]:
         say(f"    {index:4d}  {escape(cell.name)}{'  finished' if cell.name in finished else ''}")
     if len(shown) > MOST_CELLS_SHOWN:
         say(f"    ... to {shown[-1][0]}, {escape(shown[-1][1].name)}: seed after seed, environments, then methods")

@@ -13,9 +13,9 @@ LEAST_LANE_STEPS = 100
 
 def check_scale(scale: object) -> float:
     """Refuse what is not a share."""
-    if type(scale) not in (int, float) or not 0 < (share := float(scale)) <= 1:  # type: ignore[arg-type]
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale <= 1:
         raise ConfigError(f"the scale is {brief(scale)}, but must be above 0 and at most 1.")
-    return share
+    return float(scale)
 
 
 def scaled(config: Config, scale: float) -> Config:
