@@ -16,12 +16,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from monotau.brain import Brain
 from monotau.devices import torch_threads
 from monotau.log import Log
 from monotau.presets import resolve
 from monotau.progress import Display
 from monotau.rollout import Rollout
-from monotau.train import Brain, Training
+from monotau.train import Training
 
 PARTS = ("env", "act", "sample", "learn", "other")
 

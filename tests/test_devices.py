@@ -8,13 +8,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from monotau import run
 from monotau.agent import Agent
+from monotau.brain import pick_device
 from monotau.devices import one_thread, sent, torch_threads
 from monotau.distributions import RISKS
 from monotau.errors import ConfigError
 from monotau.presets import PRESETS, resolve
 from monotau.replay import Batch
 from monotau.run import train_into
-from monotau.train import pick_device
 from tests.elsewhere import ELSEWHERE, Elsewhere, MixedDevices, other_device
 from tests.small_runs import SMALL, silent
 from tests.worlds import random_batch, small_factory

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from monotau.agent import Agent
+from monotau.brain import Brain
 from monotau.errors import ConfigError
 from monotau.presets import PRESETS, resolve
 from monotau.saving import is_harmless, read_about
 from monotau.tensors import NAMES
-from monotau.train import Brain
 from tests.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced, sparse
 
 

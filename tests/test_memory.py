@@ -14,6 +14,7 @@ from rich.console import Console
 
 from monotau import memory, run
 from monotau.agent import Agent
+from monotau.brain import Brain
 from monotau.cli import main
 from monotau.errors import ConfigError
 from monotau.log import Log
@@ -23,7 +24,7 @@ from monotau.progress import Display
 from monotau.replay import REPLAYS, Layout, Prioritized, Uniform
 from monotau.replay.sum_tree import SumTree
 from monotau.run import train_agent, train_into
-from monotau.train import Brain, Training
+from monotau.train import Training
 from tests.small_runs import SMALL, SMALL_FLAGS, Frames, silent, small_run
 
 

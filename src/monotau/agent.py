@@ -13,6 +13,8 @@ from jaxtyping import Float, Shaped
 from rich.console import Console
 from torch import Tensor
 
+from monotau.brain import Brain
+from monotau.cluster.joining import LOCAL
 from monotau.configs import KINDS, Config
 from monotau.devices import one_thread, torch_threads
 from monotau.distributions import MEAN, Distribution, Risk
@@ -31,7 +33,7 @@ from monotau.settings import brief, to_plain
 from monotau.storage import check
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 from monotau.tensors import check_alike, read_tensors
-from monotau.train import Brain, Training
+from monotau.train import Training
 
 
 class Agent:
@@ -83,10 +85,11 @@ class Agent:
         """How many steps it has learned from."""
         return self._training.step if self._training else 0
 
-    def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False) -> "Agent":
+    def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL) -> "Agent":
         """Train for so many steps more; `evaluated` adds the evaluations to the history.
 
-        A replay that the machine has no memory for is refused before the first step, unless forced.
+        A replay that the machine has no memory for is refused before the first step, unless forced. `ray` is where
+        `actors` run: 'local', 'auto' or 'host:port'.
         """
         if not isinstance(total_steps, int) or total_steps < 1 or total_steps % self.config.env.num_envs:
             raise ConfigError(
@@ -99,7 +102,7 @@ class Agent:
             plan_memory(resolved, display.say, force=force)
             self._training = Training(resolved, self.brain, Log(), display)
         training, goal = self._training, self._training.step + total_steps
-        with training.session(goal):
+        with training.session(goal, ray):
             while training.iterate(goal):
                 if evaluated and training.evaluation_due(goal):
                     training.evaluate()

@@ -1,8 +1,5 @@
 """The command line: train, suite, evaluate, scores, report and list."""
 
-import contextlib
-import difflib
-import io
 import json
 import os
 import re
@@ -19,6 +16,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from monotau.agent import Agent
+from monotau.cluster.joining import LOCAL
 from monotau.configs import Config
 from monotau.distributions import RISKS, Risk
 from monotau.envs import list_envs
@@ -27,6 +25,7 @@ from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFau
 from monotau.explorers import EXPLORERS
 from monotau.manifest import newest_agent
 from monotau.networks import HEADS, TORSOS
+from monotau.parsing import parse
 from monotau.presets import DEFAULT_PRESET, PRESETS, resolve, take_names, with_kinds
 from monotau.processes import Stopped, stoppable
 from monotau.profiles import PROFILES
@@ -89,6 +88,8 @@ class _Train:
     """Print the settings in full, as a file for --config, and stop."""
     force: bool = False
     """Train even if the machine seems to have too little memory."""
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """Where --actors run: local (the default, this machine), auto (its cluster, or RAY_ADDRESS) or host:port."""
     settings: Annotated[Config, tyro.conf.arg(name="")]
 
 
@@ -170,7 +171,7 @@ def _train(words: list[str], console: Console) -> None:
         parts["env"] = {"id": named["env"]}
     resolved = resolve(preset, with_kinds(preset, file), parts, profile=profile)
     default = _Train(preset=preset, env=resolved.config.env.id, settings=resolved.config)
-    given = _parse(_Train, words, "monotau train", default)
+    given = parse(_Train, words, "monotau train", default, lambda: _flags(default))
     if given.preset != preset:
         if given.preset not in PRESETS:
             raise ConfigError(f"{given.preset!r} is no preset and belongs to no option. See monotau train --help.")
@@ -180,8 +181,11 @@ def _train(words: list[str], console: Console) -> None:
     if given.show:
         console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
     else:
+        if given.ray is not None and not resolved.config.actors:
+            raise ConfigError(f"--ray is {given.ray}, but without --actors nothing is done there.")
         with stoppable():
-            train_into(given.out or default_directory(resolved), resolved, console, given.force)
+            out = given.out or default_directory(resolved)
+            train_into(out, resolved, console, given.force, given.ray or LOCAL)
 
 
 def _named_first(words: list[str]) -> dict[str, str]:
@@ -196,29 +200,6 @@ def _named_first(words: list[str]) -> dict[str, str]:
     return named
 
 
-def _parse(what: type, words: list[str], program: str, default: Any = None) -> Any:
-    """Parse with tyro; its error box becomes one line."""
-    box = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(box):
-            return tyro.cli(what, args=words, prog=program, default=default, config=(tyro.conf.SuppressFixed,))
-    except SystemExit as stop:
-        if stop.code != 2:
-            raise
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box.getvalue())  # on a terminal it is coloured
-    inside = plain.partition("\n")[2]  # the first line is the box's title
-    text = " ".join(re.sub(r"[─│╭╮╰╯]+|-{5,}", " ", inside).split()).partition(" For full helptext")[0]
-    if match := re.search(r"Unrecognized options: ([^ ,]+)", text):
-        known = _flags(default) if isinstance(default, _Train) else []
-        near = difflib.get_close_matches(match[1], known, n=2)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
-    if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):
-        reason = match[2].rpartition("'>: ")[2]  # of what may also be left out, the last of several
-        raise ConfigError(f"{match[1]} takes {match[3]}, but: {reason}. See {program} --help.")
-    raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))
-
-
 def _flags(given: _Train) -> list[str]:
     """Return the flags of `monotau train`."""
     own = [field.name for field in fields(_Train) if field.name not in ("preset", "settings")]
@@ -229,7 +210,7 @@ def _flags(given: _Train) -> list[str]:
 
 
 def _evaluate(words: list[str], console: Console) -> None:
-    given = _parse(_Evaluate, words, "monotau evaluate")
+    given = parse(_Evaluate, words, "monotau evaluate")
     risk = Risk(given.risk, given.alpha, given.eta)
     agent = Agent.load(_agent_in(given.directory, best=given.best), given.env)
     if given.episodes < 1:
@@ -269,19 +250,19 @@ def _agent_in(directory: Path, *, best: bool) -> Path:
 
 
 def _scores(words: list[str], console: Console) -> None:
-    show_scores(_parse(ScoresCommand, words, "monotau scores"), console)
+    show_scores(parse(ScoresCommand, words, "monotau scores"), console)
 
 
 def _suite(words: list[str], console: Console) -> None:
-    run_suite(_parse(SuiteCommand, words, "monotau suite"), console)
+    run_suite(parse(SuiteCommand, words, "monotau suite"), console)
 
 
 def _report(words: list[str], console: Console) -> None:
-    write_report(_parse(ReportCommand, words, "monotau report"), console)
+    write_report(parse(ReportCommand, words, "monotau report"), console)
 
 
 def _list(words: list[str], console: Console) -> None:
-    given = _parse(_List, words, "monotau list")
+    given = parse(_List, words, "monotau list")
     tables: dict[str, list[tuple[str, str]]] = {
         "presets": [(name, row.about) for name, row in PRESETS.items()],
         "profiles": [(name, row.about) for name, row in PROFILES.items()],

@@ -1,12 +1,15 @@
 """Every setting of a run in one frozen object; the settings of a part stand beside the part."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import tyro
+from jaxtyping import Float
 
 from monotau.envs import EnvConfig
-from monotau.errors import ConfigError, check_least
+from monotau.errors import ConfigError, check_least, check_positive
 from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig
 from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig
 from monotau.networks.factory import OptimiserConfig
@@ -55,6 +58,41 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ActorConfig:
+    """Processes that act while another learns, as in Ape-X (Horgan et al. 2018); `actors` says how many.
+
+    Environment j of all L of them ends with epsilon ** (1 + power * j / (L - 1)) of its actions random.
+    """
+
+    send_every_steps: int = 32
+    """Steps of each environment that an actor sends at a time; it waits while two such sendings are not taken."""
+    broadcast_every_updates: int = 100
+    """Updates between two broadcasts of the networks to the actors."""
+    epsilon: float = 0.4
+    """Random actions of the most curious environment, instead of epsilon.end."""
+    power: float = 7.0
+    """How much less curious the last environment is: 0 makes all alike."""
+    cpus: float = 1.0
+    """What an actor asks for of a cluster; a fraction where its environments mostly wait."""
+    patience_seconds: float = 300.0
+    """An actor that sends nothing for so long is replaced."""
+
+    def __post_init__(self) -> None:
+        check_least("actor.", self, send_every_steps=1, broadcast_every_updates=1, power=0, cpus=0)
+        check_positive("actor.", self, "patience_seconds")
+        if not 0 <= self.epsilon <= 1:
+            raise ConfigError(f"actor.epsilon is {self.epsilon}, but must be a probability, from 0 to 1.")
+        for name in ("power", "cpus"):
+            if not math.isfinite(getattr(self, name)):
+                raise ConfigError(f"actor.{name} is {getattr(self, name)}, but must be a finite number.")
+
+    def epsilons(self, lanes: int) -> Float[np.ndarray, " L"]:
+        """Return what share of its actions each environment takes at random in the end; a lone one is in the middle."""
+        place = np.linspace(0.0, 1.0, lanes) if lanes > 1 else np.array([0.5])
+        return np.asarray(self.epsilon ** (1 + self.power * place))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """A run. A step is one decision of the agent: four emulator frames on Atari."""
 
@@ -85,6 +123,8 @@ class Config:
     """Where networks live; auto takes a GPU if there is one."""
     compile: bool = False
     """Compile what learning computes with torch.compile; where that fails, the run goes on without it and says so."""
+    actors: int = 0
+    """Processes of Ray that act, each in env.num_envs environments, while this one learns; 0 does all in this one."""
     threads: int = 1
     """CPU threads of torch; 0 takes every core. Small networks are fastest with one."""
     torso: TorsoConfig
@@ -95,10 +135,14 @@ class Config:
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    actor: ActorConfig = field(default_factory=ActorConfig)
 
     def __post_init__(self) -> None:
         check_least("", self, steps=1, seed=0, n_step=1, iteration_steps=1, log_every_steps=1, threads=0)
+        check_least("", self, actors=0)
         self.explorer.check(self.head)
+        if not self.actors and self.actor != ActorConfig():
+            raise ConfigError("there are settings for actors, but actors is 0, so that nobody would heed them.")
         if not 0 <= self.gamma <= 1:
             raise ConfigError(f"gamma is {self.gamma}, but must be from 0 to 1: beyond 1 returns do not converge.")
         for name in ("steps", "iteration_steps"):
@@ -107,6 +151,11 @@ class Config:
                     f"{name} is {getattr(self, name)}, but must be a multiple of env.num_envs ({self.env.num_envs}): "
                     "all environments are stepped together."
                 )
+
+    @property
+    def lanes(self) -> int:
+        """How many environments are trained in, at all places."""
+        return self.env.num_envs * max(1, self.actors)
 
     def to_plain(self) -> dict[str, Any]:
         """Return all settings as plain values: what `config.json` holds."""

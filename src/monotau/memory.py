@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
+from monotau.brain import Brain, pick_device
 from monotau.errors import ConfigError
 from monotau.presets import Resolved
 from monotau.replay import Layout, ReplayConfig, ReplayMemory
-from monotau.train import Brain, layout_of, pick_device
+from monotau.train import layout_of
 
 LIBRARY_BYTES = 390_000_000
 """Resident after a short training on small vectors: Python, torch and its optimisers, Gymnasium, matplotlib."""

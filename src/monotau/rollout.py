@@ -32,11 +32,14 @@ class Policy:
     def act(
         self,
         observations: Shaped[np.ndarray, "E S *frame"],
-        epsilon: float,
+        epsilon: float | Float[np.ndarray, " E"],
         rng: np.random.Generator,
         generator: torch.Generator | None,
     ) -> Int[np.ndarray, " E"]:
-        """Choose one action for each environment; networks are run only for those that are not random."""
+        """Choose one action for each environment, which may have its own epsilon.
+
+        Networks are run only for actions that are not random.
+        """
         count = len(observations)
         actions = rng.integers(self.actions, size=count)
         greedy = rng.random(count) >= epsilon

@@ -13,6 +13,8 @@ from rich.markup import escape
 
 from monotau.agent import Agent, resolve_for
 from monotau.checkpoint import Checkpoints
+from monotau.cluster.acting import joined_for_acting
+from monotau.cluster.joining import LOCAL
 from monotau.configs import Config
 from monotau.devices import torch_threads
 from monotau.diagnosis import diagnosis
@@ -103,22 +105,24 @@ def train_agent(
     env_settings: Mapping[str, Any] | None = None,
     verbose: bool = True,
     force: bool = False,
+    ray: str = LOCAL,
     **settings: Any,
 ) -> Agent:
     """Train an agent into a run directory, as `monotau train` does, and return it.
 
     The arguments are those of `Agent`, with `steps=` for how long. Called again, it goes on from where it was cut off,
     or returns what is finished. An environment keeps nothing of its own from one iteration to the next if the end is to
-    be the same: each starts with a reset by a seed. More memory than there is it takes only by `force`.
+    be the same: each starts with a reset by a seed. More memory than there is it takes only by `force`. `ray` is where
+    `actors` run: 'local', 'auto' or 'host:port'.
     """
     layer = settings | {"seed": seed, "env": dict(env_settings or {})}
     directory = Path(out)
     resolved = resolve_for(env, preset, layer, profile)
-    train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force=force)
+    train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force, ray)
     return Agent.load(directory / "agent", env)
 
 
-def train_into(directory: Path, resolved: Resolved, console: Console, force: bool = False) -> None:
+def train_into(directory: Path, resolved: Resolved, console: Console, force: bool = False, ray: str = LOCAL) -> None:
     """Train as configured and leave everything in the directory.
 
     A finished run is only reported, and one that was cut off goes on from its last checkpoint, to the end that it would
@@ -131,10 +135,11 @@ def train_into(directory: Path, resolved: Resolved, console: Console, force: boo
         )
     else:
         plan_memory(resolved, display.say, force=force)
-        agent = Agent.of(resolved)
-        training = Training(resolved, agent.brain, Log(), display)
-        with _claimed(directory, config):
-            _train(Checkpoints(directory, config), agent, training, directory)
+        with joined_for_acting(config, resolved.envs, ray):
+            agent = Agent.of(resolved)
+            training = Training(resolved, agent.brain, Log(), display)
+            with _claimed(directory, config):
+                _train(Checkpoints(directory, config), agent, training, directory)
     _report(directory, display)
 
 

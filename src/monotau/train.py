@@ -2,98 +2,31 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from monotau.brain import Brain
+from monotau.cluster.acting import Actors, joined_for_acting
+from monotau.cluster.joining import LOCAL
 from monotau.configs import Config
 from monotau.devices import torch_threads
 from monotau.envs import ObservationSpec
-from monotau.errors import ConfigError, Divergence
+from monotau.errors import Divergence
 from monotau.evaluate import Evaluation, evaluate, fine_crossing
-from monotau.learner import Learner
 from monotau.log import Log
-from monotau.networks.compiling import Compiler
-from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
-from monotau.networks.layers import Layers, settle_precision
 from monotau.presets import Resolved
 from monotau.progress import Display
 from monotau.replay import Batch, Layout
-from monotau.rollout import Policy, Rollout
+from monotau.stage import Here, Stage
 from monotau.streams import numpy_stream, stream_seed, torch_stream
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device of that name; `auto` is a GPU if there is one."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu.")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-class Brain:
-    """The networks of an agent and how they choose: all that is needed to act, none of what is needed to train."""
-
-    def __init__(self, config: Config, spec: ObservationSpec, actions: int, device: torch.device | None = None) -> None:
-        device = device or pick_device(config.device)
-        factory = NetworkFactory(
-            spec,
-            config.env.frame_stack,
-            actions,
-            config.torso,
-            config.head,
-            Layers(settle_precision(config.precision, device), config.noisy, config.dueling),
-            config.optimiser,
-            config.seed,
-            device,
-            Compiler(wanted=config.compile),
-        )
-        self.device = factory.device
-        self.learner = Learner(factory, double_q=config.double_q)
-        self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
-        self.curious = Policy(self.learner.online, actions, self.explorer)
-        self.greedy = Policy(self.learner.online, actions)
-
-    @classmethod
-    def blank_state(cls, config: Config, spec: ObservationSpec, actions: int) -> dict[str, Tensor]:
-        """Return what the `state` of such a brain looks like: names, types and shapes, without any memory."""
-        return cls.blank(config, spec, actions).state()
-
-    @classmethod
-    def blank(cls, config: Config, spec: ObservationSpec, actions: int) -> "Brain":
-        """Return a brain of sizes alone, without any memory."""
-        try:
-            with torch.device("meta") as nowhere:
-                return cls(config, spec, actions, nowhere)
-        except (RuntimeError, TypeError) as error:  # torch, for sizes whose product no 64 bits hold
-            raise ConfigError(
-                f"the sizes in the settings are no network's: {' '.join(str(error).split())[:200]}"
-            ) from None
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything learned, by name."""
-        return self.learner.state() | prefixed("explorer", self.explorer.state())
-
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned."""
-        self.learner.load_state(tensors)
-        self.explorer.load_state(unprefixed("explorer", tensors))
-
-    def memory(self) -> int:
-        """Return the bytes of all weights, their gradients and what optimisers remember."""
-        weights = sum(tensor.nbytes for tensor in self.state().values())
-        return weights + sum(trainer.memory() for trainer in self.trainers().values())
-
-    def trainers(self) -> dict[str, Trainer]:
-        """Return all optimisers, by what they train."""
-        return {"online": self.learner.trainer} | self.explorer.trainers()
 
 
 def layout_of(config: Config, spec: ObservationSpec) -> Layout:
     """Return what the replay of a run must know."""
     return Layout(
-        lanes=config.env.num_envs,
+        lanes=config.lanes,
         frame_shape=spec.shape,
         frame_dtype=spec.dtype,
         stack=config.env.frame_stack,
@@ -107,15 +40,22 @@ class Training:
 
     def __init__(self, resolved: Resolved, brain: Brain, log: Log, display: Display) -> None:
         self.config, self.envs, self.brain, self.log, self.display = resolved.config, resolved.envs, brain, log, display
+        self.stage: Stage = Here(self.config, self.envs, brain)
         layout = layout_of(self.config, self.envs.observation_spec)
         self.replay = self.config.replay.build(layout, horizon_steps=self.config.steps)
         self.step, self.iteration, self.updates = 0, 0, 0
         self.batch: Batch | None = None  # the last one learned from, for a look at it when learning fails
 
     @contextmanager
-    def session(self, total_steps: int) -> Iterator[None]:
-        """Hold torch's threads and the bar while the block trains up to `total_steps`."""
-        with torch_threads(self.config.threads), self.display.bar(total_steps, self.step):
+    def session(self, total_steps: int, ray: str = LOCAL) -> Iterator[None]:
+        """Hold torch's threads, the actors and the bar while the block trains up to `total_steps`."""
+        with ExitStack() as stack:
+            stack.enter_context(torch_threads(self.config.threads))
+            if self.config.actors and self.step < total_steps:
+                stack.enter_context(joined_for_acting(self.config, self.envs, ray))
+                self.stage = actors = Actors(self.config, self.envs, self.brain, self.display.say)
+                stack.callback(actors.close)
+            stack.enter_context(self.display.bar(total_steps, self.step))
             yield
 
     def iterate(self, total_steps: int) -> bool:
@@ -127,38 +67,35 @@ class Training:
         if steps <= 0:
             return False
         config, learner, explorer = self.config, self.brain.learner, self.brain.explorer
-        explore = numpy_stream(config.seed, "explore", self.iteration)
-        explore_fractions = torch_stream(config.seed, "explore", self.iteration)
         drawing = numpy_stream(config.seed, "replay", self.iteration)
         learning = torch_stream(config.seed, "learn", self.iteration)
-        seed = stream_seed(config.seed, "environments", self.iteration)
-        rollout = Rollout(self.envs, config.env.num_envs, config.env.frame_stack, seed, self.step)
         window = _Window(self.step, self.updates)
         explorer.metrics()  # what it has averaged since the last line is left behind, as the window's numbers are
         try:
-            for _ in range(steps // config.env.num_envs):
-                epsilon = config.epsilon.at(self.step - config.replay.warmup_steps)
-                actions = self.brain.curious.act(rollout.observations, epsilon, explore, explore_fractions)
-                outcome = rollout.step(actions)
-                self.replay.add(outcome.steps)
-                window.returns += [episode_return for _, episode_return, _ in outcome.returns]
-                before, self.step = self.step, self.step + config.env.num_envs
-                if self.replay.ready:
-                    for _ in range(passed(before, self.step, config.update.every_steps)):
-                        batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
-                        self.batch = batch
-                        update = learner.update(batch, learning, with_current=explorer.wants_target)
-                        explorer.learn(batch, update.current, learning)
-                        if self.replay.wants_losses:
-                            self.replay.update(batch.index, update.losses.cpu().numpy())
-                        window.losses.append(update.losses.mean())
-                        self.updates += 1
-                    if passed(before, self.step, config.update.sync_every_steps):
-                        learner.sync()
-                if passed(before, self.step, config.log_every_steps):
-                    self._log(window, epsilon)
-                    window = _Window(self.step, self.updates)
-            self.replay.cut(rollout.observations[:, -1])
+            with closing(self.stage.moves(self.iteration, self.step, steps)) as moves:
+                for move in moves:
+                    if move.lost is not None:
+                        self.replay.cut(move.lost, move.lanes)
+                    self.replay.add(move.steps, move.lanes)
+                    window.returns += move.returns
+                    before, self.step = self.step, self.step + len(move.steps.actions)
+                    if self.replay.ready:
+                        for _ in range(passed(before, self.step, config.update.every_steps)):
+                            batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
+                            self.batch = batch
+                            update = learner.update(batch, learning, with_current=explorer.wants_target)
+                            explorer.learn(batch, update.current, learning)
+                            if self.replay.wants_losses:
+                                self.replay.update(batch.index, update.losses.cpu().numpy())
+                            window.losses.append(update.losses.mean())
+                            self.updates += 1
+                        if passed(before, self.step, config.update.sync_every_steps):
+                            learner.sync()
+                        self.stage.learned(self.updates)
+                    if passed(before, self.step, config.log_every_steps):
+                        self._log(window, move.epsilon)
+                        window = _Window(self.step, self.updates)
+            self.replay.cut(self.stage.newest)
             if not learner.finite():
                 raise Divergence("weights are no longer finite numbers")
         except Divergence as divergence:
@@ -167,8 +104,6 @@ class Training:
                 f"{config.preset} on {self.envs.name}, step {self.step}: {divergence}; a lower optimiser.learning_rate "
                 f"(now {rate:g}) or smaller rewards may help."
             ) from None
-        finally:
-            rollout.close()
         self.iteration += 1
         return True
 
@@ -233,7 +168,7 @@ class Training:
             "crossing": None,
             "dead_increments": None,
         }
-        numbers |= self.brain.explorer.metrics()
+        numbers |= self.brain.explorer.metrics() | self.stage.metrics()
         if window.losses:
             # Streams of its own: how often is logged must not change what is learned.
             seed = self.config.seed

@@ -123,8 +123,10 @@ class Play:
             frames[lane] = number
         return frames
 
-    def step(self, events):
-        frames, final_frames = self.new_frames(), self.new_frames()
+    def step(self, events, lanes=slice(None)):
+        """One step of some lanes; events are those of all, of which others are passed over."""
+        events = events[lanes]
+        frames, final_frames = self.new_frames()[lanes], self.new_frames()[lanes]
         actions = [frame % 5 for frame in frames]
         rewards = [float(frame % 7 - 3) for frame in frames]
         terminated = [event in {LOSE_LIFE, DIE, DIE_AT_TIME_OUT} for event in events]
@@ -132,32 +134,33 @@ class Play:
         self.ring.add(
             Steps(
                 frames=self.picture(frames),
-                first=np.array(self.first),
+                first=np.array(self.first[lanes]),
                 actions=np.array(actions),
                 rewards=np.array(rewards),
                 terminated=np.array(terminated),
                 truncated=np.array(truncated),
                 final_frames=self.picture(final_frames),
-            )
+            ),
+            lanes,
         )
-        columns = (frames, self.first, actions, rewards, terminated, truncated, final_frames)
-        for twin, *row in zip(self.twins, *columns, strict=True):
+        columns = (frames, self.first[lanes], actions, rewards, terminated, truncated, final_frames)
+        for twin, *row in zip(self.twins[lanes], *columns, strict=True):
             twin.add(*row)
-        self.first = [event in ENDS_GAME for event in events]
+        self.first[lanes] = [event in ENDS_GAME for event in events]
 
-    def cut(self):
-        frames = self.new_frames()
-        self.ring.cut(self.picture(frames))
-        for twin, frame in zip(self.twins, frames, strict=True):
+    def cut(self, lanes=slice(None)):
+        frames = self.new_frames()[lanes]
+        self.ring.cut(self.picture(frames), lanes)
+        for twin, frame in zip(self.twins[lanes], frames, strict=True):
             twin.cut(frame)
-        self.first = [True] * len(self.twins)
+        self.first[lanes] = [True] * len(frames)
 
     def run(self, script):
-        for events in script:
+        for events, *lanes in script:
             if events == "cut":
-                self.cut()
+                self.cut(*lanes)
             else:
-                self.step(events)
+                self.step(events, *lanes)
             assert len(self.ring) == sum(twin.stored_steps() for twin in self.twins)
 
     def check(self):
@@ -206,7 +209,11 @@ def games(draw):
     length = draw(st.integers(0, 50))
     step = st.tuples(*[st.sampled_from(events)] * lanes)
     moves = st.one_of(*[step] * 9, st.just("cut")) if draw(st.booleans()) else step
-    script = draw(st.lists(moves, min_size=length, max_size=length))
+    if draw(st.booleans()):  # lanes of their own pace, one or several at a time
+        parts = st.builds(lambda a, b: slice(min(a, b), max(a, b) + 1), *[st.integers(0, lanes - 1)] * 2)
+        script = draw(st.lists(st.tuples(moves, parts), min_size=length, max_size=2 * length))
+    else:
+        script = draw(st.lists(st.tuples(moves), min_size=length, max_size=length))
     options = {
         "lanes": lanes,
         "stack": stack,
@@ -246,7 +253,8 @@ def test_a_ready_ring_can_be_sampled_and_a_full_one_is_ready(game, warmup):
 )
 def test_frames_of_any_shape_and_type_come_back_as_they_went_in(frame_shape, frame_dtype):
     play = Play(lanes=2, stack=3, n_step=2, gamma=0.5, lane_slots=9, frame_shape=frame_shape, frame_dtype=frame_dtype)
-    play.run([(GO, GO), (GO, TIME_OUT), (LOSE_LIFE, DIE), (GO, GO), (TIME_OUT, GO), (GO, GO), "cut"] * 3)
+    script = [(GO, GO), (GO, TIME_OUT), (LOSE_LIFE, DIE), (GO, GO), (TIME_OUT, GO), (GO, GO), "cut"] * 3
+    play.run([(events,) for events in script])
     play.check()
     batch = play.ring.sample(4, np.random.default_rng(0))
     assert batch.observations.shape == batch.next_observations.shape == (4, 3, *frame_shape)

@@ -71,6 +71,8 @@ class EnvFactory:
     """First action of its Discrete action space."""
     by_id: bool
     """Whether its id is all that is needed to make it."""
+    source: EnvSource | None
+    """What makes it, where that is not its id."""
     reusable: bool
     """False if every vector holds the same borrowed environment, so that only one of them may be in use."""
 
@@ -88,7 +90,7 @@ class EnvFactory:
         check_protocol(config.id if source is None else "an environment of one's own", config.protocol, config.kwargs)
         self.config = config
         self.by_id, self.reusable = source is None, not isinstance(source, gym.Env)
-        self._source = source
+        self.source = source
         self._check_count("env.num_envs", config.num_envs)
         self._atari = self.by_id and is_atari(config.id)
         if self._atari:
@@ -136,18 +138,18 @@ class EnvFactory:
             )
 
     def _make_one(self) -> gym.Env:
-        if self._source is None:
+        if self.source is None:
             return Checked(_make_by_id(self.config))
-        if isinstance(self._source, gym.Env):
-            env: gym.Env = _Borrowed(self._source)
+        if isinstance(self.source, gym.Env):
+            env: gym.Env = _Borrowed(self.source)
         else:
             try:
-                env = self._source()
+                env = self.source()
             except Exception as error:  # foreign code, which may raise anything
-                raise ConfigError(f"The environment {self._source!r} cannot be made: {in_one_line(error)}") from error
+                raise ConfigError(f"The environment {self.source!r} cannot be made: {in_one_line(error)}") from error
             if not isinstance(env, gym.Env):
                 raise ConfigError(
-                    f"The callable {self._source!r} returned {type(env).__module__}.{type(env).__qualname__}, "
+                    f"The callable {self.source!r} returned {type(env).__module__}.{type(env).__qualname__}, "
                     f"but must return a gymnasium.Env."
                 )
         if self.config.max_episode_steps:
@@ -155,7 +157,7 @@ class EnvFactory:
         return Checked(env)
 
     def _read_spaces(self, env: gym.Env) -> None:
-        self.name = self.config.id if self._source is None else name_of(env)
+        self.name = self.config.id if self.source is None else name_of(env)
         # An unfinished environment has no spaces at all; None is refused like any other space.
         actions = getattr(env, "action_space", None)
         if not isinstance(actions, spaces.Discrete) or actions.n < 1:

@@ -42,6 +42,14 @@ class Explorer(ABC):
         """Return averages since the last call."""
         return {}
 
+    def lived(self) -> dict[str, Tensor]:
+        """Return what acting has counted since the last call or `load_state`; the default counts nothing."""
+        return {}
+
+    def absorb(self, lived: Mapping[str, Tensor]) -> None:
+        """Count what another's acting has: what its `lived` returned."""
+        return
+
     def trainers(self) -> dict[str, Trainer]:
         """Return the optimisers of everything that is learned; the default has none."""
         return {}

@@ -45,6 +45,7 @@ class DltvExplorer(Explorer):
     def __init__(self, config: Dltv, online: Network) -> None:
         self.config, self.online = config, online
         self.decisions = 0
+        self._told = 0  # of these decisions others know
         self.seen: list[Tensor] = []
 
     @property
@@ -76,10 +77,20 @@ class DltvExplorer(Explorer):
         """Mean of the weighted bonus since the last call."""
         return drained(bonus_mean=self.seen)
 
+    def lived(self) -> dict[str, Tensor]:
+        """Return the number of new decisions."""
+        fresh, self._told = self.decisions - self._told, self.decisions
+        return {"decisions": torch.tensor(fresh)}
+
+    def absorb(self, lived: Mapping[str, Tensor]) -> None:
+        """Count another's decisions."""
+        count = int(lived["decisions"])
+        self.decisions, self._told = self.decisions + count, self._told + count
+
     def state(self) -> dict[str, Tensor]:
         """Return the number of decisions."""
         return {"decisions": torch.tensor(self.decisions)}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the number of decisions."""
-        self.decisions = int(tensors["decisions"])
+        self.decisions = self._told = int(tensors["decisions"])

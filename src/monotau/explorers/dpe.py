@@ -58,6 +58,7 @@ class DpeExplorer(Explorer):
         self.trainer = factory.trainer(self.predictor)
         # Count, mean and sum of squared deviations (Welford) of all bonuses seen while acting.
         self.moments = torch.zeros(3, dtype=torch.float64)
+        self._fresh = torch.zeros(3, dtype=torch.float64)  # those of them that others do not know of
         self.seen: list[Tensor] = []
         self.lost: list[Tensor] = []
         self._losses = Compiled(self.losses, factory.compiler)
@@ -97,12 +98,19 @@ class DpeExplorer(Explorer):
 
     def _measure(self, bonus: Float[Tensor, "B A"]) -> None:
         """Merge new bonuses into the running moments."""
-        fresh = bonus.double().cpu()
-        count, mean, squares = self.moments.tolist()
-        n, fresh_mean = fresh.numel(), fresh.mean().item()
-        total, shift = count + n, fresh_mean - mean
-        squares += (fresh - fresh_mean).square().sum().item() + shift**2 * count * n / total
-        self.moments = torch.tensor([total, mean + shift * n / total, squares], dtype=torch.float64)
+        values = bonus.double().cpu()
+        mean = values.mean()
+        seen = torch.stack([torch.tensor(float(values.numel())).double(), mean, (values - mean).square().sum()])
+        self.moments, self._fresh = merged(self.moments, seen), merged(self._fresh, seen)
+
+    def lived(self) -> dict[str, Tensor]:
+        """Return the moments of new bonuses."""
+        fresh, self._fresh = self._fresh, torch.zeros(3, dtype=torch.float64)
+        return {"moments": fresh}
+
+    def absorb(self, lived: Mapping[str, Tensor]) -> None:
+        """Merge the moments of another's bonuses."""
+        self.moments = merged(self.moments, lived["moments"])
 
     def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
         """Fit the predictor to the target's distributions of the replayed states and actions; one step."""
@@ -152,3 +160,15 @@ class DpeExplorer(Explorer):
             self.target.load_state_dict(unprefixed("frozen", tensors))
             self.target.changed()
         self.moments = tensors["moments"].clone()
+        self._fresh = torch.zeros(3, dtype=torch.float64)
+
+
+def merged(one: Float[Tensor, "3"], other: Float[Tensor, "3"]) -> Float[Tensor, "3"]:
+    """Count, mean and sum of squared deviations of two samples together."""
+    count, mean, squares = one.tolist()
+    fresh_count, fresh_mean, fresh_squares = other.tolist()
+    if not (total := count + fresh_count):
+        return one
+    shift = fresh_mean - mean
+    squares += fresh_squares + shift**2 * count * fresh_count / total
+    return torch.tensor([total, mean + shift * fresh_count / total, squares], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
+from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.prioritized import Prioritized, PrioritizedReplay
 from monotau.replay.ring import Ring, Uniform
 from monotau.replay.transitions import Batch, Steps, Written
@@ -10,6 +10,7 @@ from monotau.replay.transitions import Batch, Steps, Written
 REPLAYS: Mapping[str, type[ReplayConfig]] = {"uniform": Uniform, "prioritized": Prioritized}
 
 __all__ = [
+    "ALL_LANES",
     "REPLAYS",
     "Batch",
     "Layout",

@@ -14,6 +14,8 @@ from monotau.errors import ConfigError
 from monotau.replay.rows import Rows
 from monotau.replay.transitions import Batch, Steps, Written
 
+ALL_LANES = slice(None)
+
 
 class Replay(ABC):
     """Stores steps of a fixed number of lanes, one environment each, and replays them."""
@@ -31,12 +33,12 @@ class Replay(ABC):
         """Whether the warm-up is over and `sample` has something to return."""
 
     @abstractmethod
-    def add(self, steps: Steps) -> Written:
-        """Store one step of every lane."""
+    def add(self, steps: Steps, lanes: slice = ALL_LANES) -> Written:
+        """Store one step of each of those lanes."""
 
     @abstractmethod
-    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> Written:
-        """Truncate the episodes in flight, where `frames` are the newest; the next step of every lane is a first."""
+    def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
+        """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
 
     @abstractmethod
     def sample(self, size: int, rng: np.random.Generator) -> Batch:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
+from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.ring import Ring
 from monotau.replay.rows import Rows
 from monotau.replay.sum_tree import SumTree
@@ -90,15 +90,15 @@ class PrioritizedReplay(Replay):
         done = min(1.0, self._added_steps / self._beta_steps)
         return self._config.beta_start + (1.0 - self._config.beta_start) * done
 
-    def add(self, steps: Steps) -> Written:
-        """Store one step of every lane, with the largest priority so far: each is to be replayed at least once."""
-        written = self._ring.add(steps)
+    def add(self, steps: Steps, lanes: slice = ALL_LANES) -> Written:
+        """Store one step of each of those lanes, with the largest priority so far: each is to be replayed once."""
+        written = self._ring.add(steps, lanes)
         self._added_steps += len(written.steps)
         return self._follow(written)
 
-    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> Written:
-        """Truncate the episodes in flight, where `frames` are the newest; the next step of every lane is a first."""
-        return self._follow(self._ring.cut(frames))
+    def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
+        """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
+        return self._follow(self._ring.cut(frames, lanes))
 
     def sample(self, size: int, rng: np.random.Generator) -> Batch:
         """Return `size` transitions drawn by priority, with weights against the bias, the largest of a batch 1.

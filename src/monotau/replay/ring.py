@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
-from monotau.replay.base import Layout, Replay, ReplayConfig, ReplayMemory, Span
+from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.rows import Rows, check_rows, columns_of, copy_rows, lane_slices, slot_bytes
 from monotau.replay.transitions import Batch, Steps, Written
 
@@ -76,7 +76,6 @@ class Ring(Replay):
         self._lane_slots = lane_slots
         self._stack = stack
         self._n_step = n_step
-        self._step_shape = (lanes, *frame_shape)
 
         # Zeros cost no memory before they are written to. A slot never written holds no step either: FINAL says so.
         slots = lanes * lane_slots
@@ -126,37 +125,38 @@ class Ring(Replay):
         # FINAL slots take room, so a full ring may hold fewer steps than the warm-up asks for, and always will.
         return bool(self._written.min() >= self._lane_slots)
 
-    def add(self, steps: Steps) -> Written:
-        """Store one step of every lane, and say where."""
-        self._check(steps.frames)
-        if np.count_nonzero(steps.first & self._open):
+    def add(self, steps: Steps, lanes: slice = ALL_LANES) -> Written:
+        """Store one step of each of those lanes, and say where."""
+        ids = self._check(steps.frames, lanes)
+        if np.count_nonzero(steps.first & self._open[lanes]):
             raise ValueError(
-                f"Lanes {np.flatnonzero(steps.first & self._open).tolist()} start an episode before the last one "
+                f"Lanes {ids[steps.first & self._open[lanes]].tolist()} start an episode before the last one "
                 "terminated or was truncated; call cut first, or transitions would run from one episode into the next."
             )
         rewards = steps.rewards
         if self._config.reward_clip:
             rewards = rewards.clip(-self._config.reward_clip, self._config.reward_clip)
         flags = FIRST * steps.first + TERMINATED * steps.terminated + TRUNCATED * steps.truncated
-
-        slots = self._claim(slice(None))
+        slots = self._claim(lanes)
         self._frames[slots] = steps.frames
         self._actions[slots] = steps.actions
         self._rewards[slots] = rewards
         self._flags[slots] = flags
-        self._open = flags < TERMINATED
-        self._stored_steps += self._lanes
+        self._open[lanes] = flags < TERMINATED
+        self._stored_steps += len(ids)
         if not np.count_nonzero(steps.truncated):
             return Written(slots, NO_SLOTS)
-        return Written(slots, self._close(np.flatnonzero(steps.truncated & ~steps.terminated), steps.final_frames))
+        ends = steps.truncated & ~steps.terminated
+        return Written(slots, self._close(ids[ends], steps.final_frames[ends]))
 
-    def cut(self, frames: Shaped[np.ndarray, "E *frame"]) -> Written:
-        """Truncate the episodes in flight, where `frames` are the newest; the next step of every lane is a first."""
-        self._check(frames)
-        lanes = np.flatnonzero(self._open)
-        self._flags[self._lane_starts[lanes] + (self._written[lanes] - 1) % self._lane_slots] |= TRUNCATED
-        self._open[:] = False
-        return Written(NO_SLOTS, self._close(lanes, frames))
+    def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
+        """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
+        ids = self._check(frames, lanes)
+        going = self._open[ids]
+        cut = ids[going]
+        self._flags[self._lane_starts[cut] + (self._written[cut] - 1) % self._lane_slots] |= TRUNCATED
+        self._open[lanes] = False
+        return Written(NO_SLOTS, self._close(cut, frames[going]))
 
     def sample(self, size: int, rng: np.random.Generator) -> Batch:
         """Return `size` transitions, uniform over the valid starts, with replacement."""
@@ -260,13 +260,17 @@ class Ring(Replay):
         """No lane has written beyond this position; 1 at least."""
         return min(max(int(self._written.max()), 1), self._lane_slots)
 
-    def _check(self, frames: np.ndarray) -> None:
+    def _check(self, frames: np.ndarray, lanes: slice) -> Int64[np.ndarray, "E"]:
+        """Return the numbers of the lanes that `frames` are for."""
+        ids = np.arange(self._lanes)[lanes]
+        shape = (len(ids), *self._frames.shape[1:])
         # Assignment would cast and broadcast without a word.
-        if frames.shape != self._step_shape or frames.dtype != self._frames.dtype:
+        if frames.shape != shape or frames.dtype != self._frames.dtype:
             raise ValueError(
                 f"The frames are {frames.dtype} of shape {frames.shape}, but must be {self._frames.dtype} of shape "
-                f"{self._step_shape}, one frame a lane, as the ring was made for; others would be stored wrongly."
+                f"{shape}, one frame a lane, as the ring was made for; others would be stored wrongly."
             )
+        return ids
 
     def _stacked(self, index: Int64[np.ndarray, "B"]) -> Shaped[np.ndarray, "B S *frame"]:
         slots = self._shift(index[:, None], self._back)  # B S
@@ -291,6 +295,6 @@ class Ring(Replay):
 
     def _close(self, lanes: np.ndarray, frames: np.ndarray) -> np.ndarray:
         slots = self._claim(lanes)
-        self._frames[slots] = frames[lanes]
+        self._frames[slots] = frames
         self._flags[slots] = FINAL
         return slots

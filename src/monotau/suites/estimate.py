@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 
 from monotau.agent import Agent
+from monotau.brain import Brain
 from monotau.configs import Config
 from monotau.log import Log
 from monotau.memory import MemoryPlan
@@ -15,7 +16,7 @@ from monotau.presets import Resolved
 from monotau.progress import Display
 from monotau.rollout import Rollout
 from monotau.suites.grid import Cell, Method, Suite
-from monotau.train import Brain, Training
+from monotau.train import Training
 
 TRIAL_UPDATES = 12
 TRIAL_ROLLOUT_STEPS = 30

@@ -1,0 +1,80 @@
+"""The networks of an agent, how they choose, and where they live."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from monotau.configs import Config
+from monotau.envs import ObservationSpec
+from monotau.errors import ConfigError
+from monotau.learner import Learner
+from monotau.networks.compiling import Compiler
+from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
+from monotau.networks.layers import Layers, settle_precision
+from monotau.rollout import Policy
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device of that name; `auto` is a GPU if there is one."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu.")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+class Brain:
+    """The networks of an agent and how they choose: all that is needed to act, none of what is needed to train."""
+
+    def __init__(self, config: Config, spec: ObservationSpec, actions: int, device: torch.device | None = None) -> None:
+        device = device or pick_device(config.device)
+        factory = NetworkFactory(
+            spec,
+            config.env.frame_stack,
+            actions,
+            config.torso,
+            config.head,
+            Layers(settle_precision(config.precision, device), config.noisy, config.dueling),
+            config.optimiser,
+            config.seed,
+            device,
+            Compiler(wanted=config.compile),
+        )
+        self.device = factory.device
+        self.learner = Learner(factory, double_q=config.double_q)
+        self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
+        self.curious = Policy(self.learner.online, actions, self.explorer)
+        self.greedy = Policy(self.learner.online, actions)
+
+    @classmethod
+    def blank_state(cls, config: Config, spec: ObservationSpec, actions: int) -> dict[str, Tensor]:
+        """Return what the `state` of such a brain looks like: names, types and shapes, without any memory."""
+        return cls.blank(config, spec, actions).state()
+
+    @classmethod
+    def blank(cls, config: Config, spec: ObservationSpec, actions: int) -> "Brain":
+        """Return a brain of sizes alone, without any memory."""
+        try:
+            with torch.device("meta") as nowhere:
+                return cls(config, spec, actions, nowhere)
+        except (RuntimeError, TypeError) as error:  # torch, for sizes whose product no 64 bits hold
+            raise ConfigError(
+                f"the sizes in the settings are no network's: {' '.join(str(error).split())[:200]}"
+            ) from None
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything learned, by name."""
+        return self.learner.state() | prefixed("explorer", self.explorer.state())
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        self.learner.load_state(tensors)
+        self.explorer.load_state(unprefixed("explorer", tensors))
+
+    def memory(self) -> int:
+        """Return the bytes of all weights, their gradients and what optimisers remember."""
+        weights = sum(tensor.nbytes for tensor in self.state().values())
+        return weights + sum(trainer.memory() for trainer in self.trainers().values())
+
+    def trainers(self) -> dict[str, Trainer]:
+        """Return all optimisers, by what they train."""
+        return {"online": self.learner.trainer} | self.explorer.trainers()

@@ -1,0 +1,36 @@
+"""From words of a command line to a settings object, with one-line errors."""
+
+import contextlib
+import difflib
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import tyro
+
+from monotau.errors import ConfigError
+
+
+def parse(
+    what: type, words: list[str], program: str, default: Any = None, flags: Callable[[], list[str]] = list
+) -> Any:
+    """Parse with tyro; its error box becomes one line, and `flags` are what may have been meant."""
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(what, args=words, prog=program, default=default, config=(tyro.conf.SuppressFixed,))
+    except SystemExit as stop:
+        if stop.code != 2:
+            raise
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box.getvalue())  # on a terminal it is coloured
+    inside = plain.partition("\n")[2]  # the first line is the box's title
+    text = " ".join(re.sub(r"[─│╭╮╰╯]+|-{5,}", " ", inside).split()).partition(" For full helptext")[0]
+    if match := re.search(r"Unrecognized options: ([^ ,]+)", text):
+        near = difflib.get_close_matches(match[1], flags(), n=2)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
+    if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):
+        reason = match[2].rpartition("'>: ")[2]  # of what may also be left out, the last of several
+        raise ConfigError(f"{match[1]} takes {match[3]}, but: {reason}. See {program} --help.")
+    raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))
