@@ -34,6 +34,9 @@ IN_FLIGHT = 2
 MOST_DEATHS = 5
 """In a row, of one actor, without a step in between: somebody must look at it."""
 
+START_SECONDS = 300.0
+"""For an actor to be placed, to start and to send for the first time, however little patience there is later."""
+
 LOOK_SECONDS = 1.0
 """Between two looks after actors that are silent."""
 
@@ -75,8 +78,10 @@ class Seat:
     version: int = -1
     """Updates that the weights it was sent last have seen."""
     heard: float = 0.0
+    started: bool = False
+    """Whether it has sent anything in this life."""
     deaths: int = 0
-    """Since it last sent anything."""
+    """Since one in its place last sent anything."""
     lost: bool = False
     """Whether episodes of the one before are still in flight."""
 
@@ -172,12 +177,16 @@ class Actors(Stage):
             ready, _ = self._ray.wait([*waiting], num_returns=len(waiting), timeout=0)
             if ready:
                 return [waiting[reference] for reference in ready]
-            now, patience = time.monotonic(), self._config.actor.patience_seconds
-            if silent := [seat for seat in waiting.values() if now - seat.heard > patience]:
+            now = time.monotonic()
+            if silent := [seat for seat in waiting.values() if now - seat.heard > self._patience(seat)]:
                 for seat in silent:
                     self._ray.kill(seat.handle)
                 return silent
         return []
+
+    def _patience(self, seat: Seat) -> float:
+        patience = self._config.actor.patience_seconds
+        return patience if seat.started else max(patience, START_SECONDS)
 
     def _taken(self, seat: Seat) -> Sending | str:
         """Return what an actor sent, or why it is gone; what went wrong in its environments goes wrong here."""
@@ -194,7 +203,7 @@ class Actors(Stage):
         except errors.RayError as error:  # the actor, its node, or what it sent is lost
             return in_one_line(error)
         seat.orders.popleft()
-        seat.heard, seat.deaths = time.monotonic(), 0
+        seat.heard, seat.deaths, seat.started = time.monotonic(), 0, True
         return sending
 
     def _replace(self, seat: Seat, reason: str) -> int:
@@ -207,7 +216,7 @@ class Actors(Stage):
         self._ray.kill(seat.handle)
         undone = sum(count for _, count, _ in seat.orders)
         seat.orders.clear()
-        seat.life, seat.version, seat.lost = seat.life + 1, -1, True
+        seat.life, seat.version, seat.lost, seat.started = seat.life + 1, -1, True, False
         seat.handle = self._hired(seat.number, seat.life)
         self._say(f"[yellow]warning:[/] actor {seat.number} is gone and was replaced ({reason[:120]})")
         return undone

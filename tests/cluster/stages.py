@@ -1,0 +1,64 @@
+"""Environments that fail as processes do, for actors to live in; importable, since actors are other processes."""
+
+import os
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Counting(gym.Env):
+    """Shows its process and how many steps it has made; an episode has seven, and every third one is truncated."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, wait_seconds=0.0):
+        self.wait_seconds, self.steps, self.episodes = wait_seconds, 0, 0
+
+    def look(self):
+        return np.array([os.getpid(), self.steps, self.episodes], np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episodes, self.length = self.episodes + 1, 0
+        return self.look(), {}
+
+    def step(self, action):
+        time.sleep(self.wait_seconds)
+        self.steps, self.length = self.steps + 1, self.length + 1
+        over = self.length == 7
+        return self.look(), float(self.steps), over and self.episodes % 3 != 0, over and self.episodes % 3 == 0, {}
+
+
+class Noting(Counting):
+    """Leaves the number of its process in a directory when it has made ten steps."""
+
+    def __init__(self, directory):
+        super().__init__(wait_seconds=0.005)
+        self.directory = Path(directory)
+
+    def step(self, action):
+        if self.steps == 10:
+            (self.directory / str(os.getpid())).touch()
+        return super().step(action)
+
+
+class Failing(Counting):
+    """Does something else in its thirtieth step, so often as there is no mark of it in a directory yet."""
+
+    def __init__(self, directory, what, times=1):
+        super().__init__()
+        self.directory, self.what, self.times = Path(directory), what, times
+
+    def step(self, action):
+        if self.steps == 29 and len(marks := list(self.directory.glob("mark*"))) < self.times:
+            (self.directory / f"mark{len(marks)}-{os.getpid()}").touch()
+            if self.what == "exit":
+                os._exit(1)
+            elif self.what == "hang":
+                time.sleep(1000)
+            raise RuntimeError("the mill is broken")
+        return super().step(action)

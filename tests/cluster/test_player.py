@@ -1,0 +1,133 @@
+"""The side of an actor, without Ray: what it plays, what it sends and what of that is stored."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from monotau.brain import Brain
+from monotau.cluster.player import Order, Player
+from monotau.configs import ActorConfig
+from monotau.envs import EnvFactory
+from monotau.errors import ConfigError
+from monotau.presets import resolve
+from monotau.rollout import Rollout
+from monotau.streams import numpy_stream, stream_seed, torch_stream
+from monotau.train import layout_of
+from tests.cluster.stages import Counting
+from tests.small_runs import SMALL, small_run
+
+
+def weights_of(brain: Brain) -> dict[str, np.ndarray]:
+    return {name: tensor.detach().numpy().copy() for name, tensor in brain.state().items()}
+
+
+def order(iteration=0, step=0, steps=6, epsilons=(0.3, 0.0)):
+    return Order(iteration, step, steps, np.array(epsilons))
+
+
+@pytest.mark.parametrize("preset", ["ndqfn-dpe", "rainbow"])
+def test_it_plays_as_a_rollout_would_with_the_weights_it_was_sent(preset):
+    resolved = resolve(preset, SMALL | {"head": {"hidden": 8}}, {"env": {"num_envs": 2}, "actors": 3})
+    config = resolved.config
+    brain = Brain(replace(config, seed=5), resolved.envs.observation_spec, resolved.envs.num_actions)
+    player = Player(config, None, 1, 0)
+    sendings = [player.play(order(iteration=4), weights_of(brain)), player.play(order(iteration=4, steps=30), None)]
+
+    envs = EnvFactory(config.env)
+    rollout = Rollout(envs, 2, 1, stream_seed(config.seed, "environments of actor 1", 4))
+    explore = numpy_stream(config.seed, "explore of actor 1", 4)
+    fractions = torch_stream(config.seed, "explore of actor 1", 4)
+    returns = []
+    for sending in sendings:
+        for number in range(len(sending)):
+            outcome = rollout.step(brain.curious.act(rollout.observations, np.array([0.3, 0.0]), explore, fractions))
+            step = sending.step(number)
+            for name in ("frames", "first", "actions", "rewards", "terminated", "truncated"):
+                np.testing.assert_array_equal(getattr(step, name), getattr(outcome.steps, name), err_msg=name)
+            returns.append([returned for _, returned, _ in outcome.returns])
+    assert returns == sendings[0].returns + sendings[1].returns
+    assert any(returns)
+    np.testing.assert_array_equal(sendings[1].newest, rollout.observations[:, -1])
+
+
+def test_a_new_iteration_starts_with_fresh_environments_and_a_new_life_with_other_ones():
+    config = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"env": {"num_envs": 2}, "actors": 2}).config
+    player = Player(config, None, 0, 0)
+    first = player.play(order(), None)
+    again = player.play(order(), None)
+    assert first.first[0].all()
+    assert not again.first[0].any()
+    assert player.play(order(iteration=1), None).first[0].all()
+    assert Player(config, None, 0, 0).play(order(), None).frames.tolist() == first.frames.tolist()
+    for other in (Player(config, None, 0, 1), Player(config, None, 1, 0)):
+        assert other.play(order(), None).frames[0].tolist() != first.frames[0].tolist()
+
+
+def test_what_is_sent_can_be_stored_with_the_frames_after_truncated_episodes():
+    resolved = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2}, source=Counting)
+    sending = Player(resolved.config, Counting, 0, 0).play(order(steps=40, epsilons=(1.0,)), None)
+    assert sorted(sending.finals) == [20]  # the third episode of seven steps, which is truncated, and the sixth is not
+    replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs.observation_spec), 100)
+    for number in range(len(sending)):
+        replay.add(sending.step(number), slice(1, 2))
+    replay.cut(sending.newest, slice(1, 2))
+    batch = replay.sample(400, np.random.default_rng(0))
+    seen = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.next_observations[:, 0, 1].tolist(), strict=True))
+    gone = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.discounts.tolist(), strict=True))
+    assert seen[3] == 5
+    assert (seen[19], seen[20]) == (21, 21)
+    assert gone[20] == pytest.approx(0.99)
+    assert gone[13] == 0.0
+    assert seen[39] == 40
+
+
+def test_epsilons_fall_from_the_first_environment_to_the_last():
+    assert ActorConfig().epsilons(3) == pytest.approx([0.4, 0.4**4.5, 0.4**8])
+    assert ActorConfig().epsilons(1) == pytest.approx([0.4**4.5])
+    assert ActorConfig(epsilon=0.1, power=0.0).epsilons(4) == pytest.approx([0.1] * 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"actors": -1}, "actors is -1, but must be at least 0"),
+        ({"actor": {"epsilon": 0.2}}, "settings for actors, but actors is 0"),
+        ({"actors": 2, "actor": {"epsilon": 1.2}}, r"actor.epsilon is 1.2, but must be a probability"),
+        ({"actors": 2, "actor": {"send_every_steps": 0}}, "actor.send_every_steps is 0, but must be at least 1"),
+        ({"actors": 2, "actor": {"broadcast_every_updates": 0}}, "broadcast_every_updates is 0, but must be at least"),
+        ({"actors": 2, "actor": {"power": -1.0}}, "actor.power is -1.0, but must be at least 0"),
+        ({"actors": 2, "actor": {"cpus": float("inf")}}, "actor.cpus is inf, but must be a finite number"),
+        ({"actors": 2, "actor": {"patience_seconds": 0.0}}, "patience_seconds is 0.0, but must be a positive number"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, match):
+    with pytest.raises(ConfigError, match=match):
+        small_run(**settings)
+
+
+@pytest.mark.parametrize("preset", ["ndqfn-dltv", "ndqfn-dpe"])
+def test_what_acting_counts_in_two_places_is_what_it_counts_in_one(preset):
+    extra = {"explorer": {"normalise": True}} if preset == "ndqfn-dpe" else {}
+    resolved = small_run(preset, actors=2, **extra)
+    spec, actions = resolved.envs.observation_spec, resolved.envs.num_actions
+    brains = [Brain(resolved.config, spec, actions) for _ in range(3)]
+    alone, learner, actor = (brain.explorer for brain in brains)
+    rng = np.random.default_rng(0)
+
+    def act(brain: Brain) -> None:
+        brain.curious.act(observations, 0.0, np.random.default_rng(1), torch_stream(0, "x"))
+
+    for sizes in ((3, 5), (4, 1)):
+        actor.load_state(learner.state())
+        for size in sizes:
+            observations = rng.normal(size=(size, 1, *spec.shape)).astype(np.float32)
+            act(brains[0])
+            act(brains[2])
+        learner.absorb(actor.lived())
+    assert all(not tensor.any() for tensor in actor.lived().values())
+    counted = {"decisions": "ndqfn-dltv", "moments": "ndqfn-dpe"}
+    (name,) = (name for name, of in counted.items() if of == preset)
+    torch.testing.assert_close(learner.state()[name], alone.state()[name])
+    assert alone.state()[name].any()
