@@ -42,6 +42,7 @@ ORDER = [
     "presets",
     "evaluate",
     "train",
+    "cluster",
     "memory",
     "saving",
     "agent",
