@@ -8,7 +8,7 @@ from rich.console import Console
 
 from monotau.suites import board as boards
 from monotau.suites.board import Board, clock
-from monotau.suites.pool import Track
+from monotau.suites.track import Track
 from monotau.suites.watching import Progress, read_progress
 
 

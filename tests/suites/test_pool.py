@@ -11,7 +11,10 @@ import pytest
 from monotau.errors import StorageFault
 from monotau.processes import locked
 from monotau.suites import pool as pools
-from monotau.suites.pool import Pool, Track, last_words
+from monotau.suites import workers as workings
+from monotau.suites.pool import Pool, last_words
+from monotau.suites.track import Track
+from monotau.suites.workers import LocalWorkers
 
 COUNT = """
 import os, pathlib, sys, time
@@ -31,14 +34,13 @@ class Bench:
         self.marks.mkdir()
         self.tracks = [Track(index=i, name=f"cell{i}", directory=place / f"cell{i}") for i in range(count)]
         self.shown: list[tuple[str, str]] = []
-        self.pool = Pool(
-            self.tracks,
+        workers = LocalWorkers(
             lambda index: [sys.executable, "-c", COUNT + script, str(self.marks), str(index)],
-            out=place,
+            logs=place / "logs",
             jobs=jobs,
             threads=threads,
-            retries=retries,
         )
+        self.pool = Pool(self.tracks, workers, out=place, retries=retries)
 
     def run(self) -> "Bench":
         self.pool.run(lambda track: self.shown.append((track.name, track.state)) if track else None)
@@ -124,7 +126,7 @@ def test_a_stop_ends_all_processes_and_leaves_the_rest_waiting(tmp_path):
 
 
 def test_who_does_not_listen_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(pools, "GRACE_SECONDS", -3.5)
+    monkeypatch.setattr(workings, "GRACE_SECONDS", -3.5)
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); try_number(); time.sleep(60)"
     bench = Bench(tmp_path, script, count=1)
 

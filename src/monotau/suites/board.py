@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from monotau.suites.pool import State, Track
+from monotau.suites.track import State, Track
 from monotau.suites.watching import read_progress
 
 LOOK_SECONDS = 1.0

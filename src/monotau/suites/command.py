@@ -19,9 +19,11 @@ from monotau.suites.board import Board, bar_of, sayer
 from monotau.suites.cell import is_finished, run_cell
 from monotau.suites.dry_run import show_estimate
 from monotau.suites.grid import Cell, Suite, read_suite, to_suite
-from monotau.suites.pool import LOGS, Pool, Track, python_command
+from monotau.suites.pool import Pool
 from monotau.suites.slurm import array_script
+from monotau.suites.track import Track
 from monotau.suites.watching import read_progress
+from monotau.suites.workers import LOGS, LocalWorkers, python_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,8 @@ def _run_all(
         words = ("--out", str(out), "--index", str(index), "--threads", str(threads))
         return python_command("suite", record, *words, *options)
 
-    pool = Pool(tracks, command, out=out, jobs=jobs, threads=threads, retries=given.retries)
+    workers = LocalWorkers(command, logs=out / LOGS, jobs=jobs, threads=threads)
+    pool = Pool(tracks, workers, out=out, retries=given.retries)
     board = Board(suite.name, tracks, console, jobs)
     missing = len(tracks) - len(finished)
     say = sayer(console)
