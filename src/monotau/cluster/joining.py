@@ -65,6 +65,14 @@ def joined(address: str, cpus: int | None = None) -> Iterator[None]:
             ray.shutdown()
 
 
+def cluster_nodes() -> list[dict[str, Any]]:
+    """Return what Ray knows of the nodes of the cluster that was joined."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()
+    return nodes
+
+
 def _options(address: str, cpus: int | None) -> dict[str, Any]:
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address == "local":
