@@ -100,13 +100,12 @@ def run_suite(given: SuiteCommand, console: Console) -> None:
             _check_memory([suite.resolve(cell, threads) for cell in _one_of_each_method(suite)], jobs)
         command = _command(given, _made(out), threads)
         workers = LocalWorkers(command, logs=out / LOGS, jobs=jobs, threads=threads)
-        say = sayer(console)
+        about = f"{jobs} at once with {_threads(threads)}"
         if jobs * threads > cores():
-            say(f"[yellow]warning:[/] {jobs} x {threads} threads on {cores()} cores: they will wait for each other")
+            text = f"{jobs} x {threads} threads on {cores()} cores: they will wait for each other"
+            sayer(console)(f"[yellow]warning:[/] {text}")
         with locked(out, "the suite's directory"):
-            drive(
-                suite, out, finished, workers, given.retries, f"{jobs} at once with {_threads(threads)}", jobs, console
-            )
+            drive(suite, out, finished, workers, given.retries, about, jobs, console)
 
 
 def _check_ray(given: SuiteCommand, wanted: list[str]) -> None:

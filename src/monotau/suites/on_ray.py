@@ -1,5 +1,6 @@
 """Runs the cells of a suite as Ray tasks, each of which minds the same process that a local suite would start."""
 
+import inspect
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -90,7 +91,8 @@ class RayWorkers(Workers):
         self._command, self._requests, self._logs, self._jobs = command, requests, logs, jobs
         self._settings = thread_settings(threads)
         # Tried again by the pool alone, which knows how far a run has come.
-        self._task = ray.remote(max_retries=0, num_returns="streaming")(minder())
+        # Unwrapped: where types are checked as the program runs, what checks them is no generator function.
+        self._task = ray.remote(max_retries=0, num_returns="streaming")(inspect.unwrap(minder()))
         self._handed: dict[Any, Track] = {}
 
     @property
