@@ -78,7 +78,7 @@ class Pool:
             track.state, track.tries, track.place = "running", track.tries + 1, event.place
             track.started, track.progress = time.monotonic(), read_progress(track.directory)
             track.started_step = track.progress.step
-            track.furthest = max(track.furthest, track.progress.step)
+            track.furthest = max(track.furthest, track.started_step)
         else:
             self._end(track, event)
 
@@ -93,6 +93,7 @@ class Pool:
         else:
             # Machines may come and go as often as they like, as long as each brings a run further.
             track.excused += outcome.code is None and track.progress.step > track.furthest
+            track.furthest = max(track.furthest, track.progress.step)
             track.reason = outcome.reason
             if outcome.code is not None:
                 track.reason = last_words(self.logs / f"{track.name}.log", outcome.code)

@@ -30,7 +30,7 @@ class Track:
     """When its process was started, by the clock of the pool."""
     started_step: int = 0
     furthest: int = 0
-    """The furthest step that was known when its process was started."""
+    """The furthest step of all tries that are over, and of what was there before."""
     seconds: float | None = None
     """How long its last process took."""
 
