@@ -20,9 +20,6 @@ from monotau.suites.pool import Pool
 from monotau.suites.track import Track
 from tests.suites.test_pool import COUNT
 
-# Ray's own code opens files and sockets that it leaves to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 @pytest.fixture(scope="module")
 def _ray():

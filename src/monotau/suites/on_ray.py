@@ -61,7 +61,7 @@ def minder() -> Callable[..., Generator[str | int]]:
         try:
             while process.poll() is None:
                 if os.getppid() != node:
-                    # Ray's process for this node is no more. Ray would let this one go on, unknown to anybody, while the
+                    # Ray's process for this node is no more. Ray would let this one go on, unknown to all, while the
                     # run is given to another node; leaving at once tells the driver, and ends the run.
                     os._exit(1)
                 time.sleep(0.1)
