@@ -44,8 +44,7 @@ class SuiteCommand:
     jobs: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Runs at once; 0 takes one for each core, and with --ray as many as the cluster has room for."""
     threads: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Threads of each run; 0 divides the cores among the jobs, and with --ray is one for each whole CPU of a run.
-    A run that has begun keeps its own."""
+    """Threads of each run; 0 divides the cores among the jobs (with --ray, its CPUs). One that has begun keeps its own."""
     scale: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """Share of the budget, above 0 and at most 1: steps, schedules, replay and evaluation steps in proportion."""
     retries: Annotated[int, tyro.conf.arg(metavar="N")] = 2
@@ -57,8 +56,7 @@ class SuiteCommand:
     slurm: bool = False
     """Write the grid as a Slurm job array, DIR/suite.sbatch, and stop."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Run each cell as a task on a Ray cluster: 'host:port', 'auto' for that of this machine, or 'local' for a Ray of
-    its own on this machine. DIR must be on storage that all nodes see."""
+    """Run cells as tasks of a Ray cluster: host:port, auto or local; DIR must be on storage that all nodes see."""
     cpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """CPUs that Ray keeps for each run: a share of one, or a whole number; by default its threads."""
     gpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
@@ -66,8 +64,7 @@ class SuiteCommand:
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished runs, which are of no more use, and large."""
     force: bool = False
-    """Run even if the machine seems to have too little memory; with --ray, ask nodes for none, and wait for nodes that
-    are large enough."""
+    """Run even if there seems to be too little memory; with --ray, ask for none, and wait for nodes large enough."""
 
 
 def run_suite(given: SuiteCommand, console: Console) -> None:
