@@ -44,7 +44,7 @@ class SuiteCommand:
     jobs: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Runs at once; 0 takes one for each core, and with --ray as many as the cluster has room for."""
     threads: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Threads of each run; 0 divides the cores among the jobs (with --ray, its CPUs). One that has begun keeps its own."""
+    """Threads of each run; 0 divides the cores among the jobs (--ray: its CPUs). One that has begun keeps its own."""
     scale: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """Share of the budget, above 0 and at most 1: steps, schedules, replay and evaluation steps in proportion."""
     retries: Annotated[int, tyro.conf.arg(metavar="N")] = 2
