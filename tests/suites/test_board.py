@@ -8,7 +8,7 @@ from rich.console import Console
 
 from monotau.suites import board as boards
 from monotau.suites.board import Board, clock
-from monotau.suites.pool import Track
+from monotau.suites.track import Track
 from monotau.suites.watching import Progress, read_progress
 
 
@@ -129,3 +129,50 @@ def test_progress_is_read_from_the_end_and_torn_lines_are_left_out(tmp_path):
     assert read_progress(tmp_path) == Progress(499, 900_000, 2.5)
     (tmp_path / "config.json").write_text("[]")
     assert read_progress(tmp_path) == Progress()
+
+
+def test_where_runs_are_is_shown_if_there_are_several_places_and_room_for_it(tmp_path):
+    one = track(tmp_path, 1, state="running", tries=1, place="10.0.0.17")
+    for width, shown in ((boards.WIDE + boards.NODE_WIDTH, True), (boards.WIDE + boards.NODE_WIDTH - 1, False)):
+        console = Console(file=io.StringIO(), force_terminal=True, width=width, height=20, color_system=None)
+        console.print(Board("mine", [one], console, jobs=None).table())
+        assert ("10.0.0.17" in text(console)) == shown
+    console = screen(terminal=False)
+    board = Board("mine", [one], console, jobs=None)
+    board.show(one)
+    one.tries = 3
+    board.show(one)
+    assert text(console).splitlines() == ["run1 started on 10.0.0.17", "run1 started on 10.0.0.17, try 3"]
+
+
+def test_where_others_decide_the_time_left_goes_by_how_many_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(boards.time, "monotonic", lambda: 1_000.0)
+    tracks = [track(tmp_path, i) for i in range(8)]
+    for each in tracks[:3]:
+        each.state, each.started, each.progress = "running", 900.0, Progress(500, 1_000)
+    board = Board("mine", tracks, screen(terminal=True), jobs=None)
+    # 100 s left of each of three, and five that wait for 200 s each, three at a time
+    assert board.eta_seconds() == (300 + 5 * 200) / 3
+    tracks[0].seconds = 200.0
+    for each in tracks[:3]:
+        each.state = "finished"
+    assert board.eta_seconds() == 5 * 200
+
+
+def test_that_nothing_runs_is_said_after_a_while_and_once(tmp_path, monkeypatch):
+    clocks = iter((1_000.0, 1_001.0, 1_059.0, 1_061.0, 1_200.0, 1_200.0, 1_259.0, 1_261.0))
+    monkeypatch.setattr(boards.time, "monotonic", lambda: next(clocks))
+    console, tracks = screen(terminal=False), [track(tmp_path, i) for i in range(3)]
+    board = Board("mine", tracks, console, jobs=None)
+    board.show(None)
+    board.show(None)
+    assert text(console) == ""
+    board.show(None)
+    board.show(None)
+    assert text(console).splitlines() == ["nothing runs: 3 runs wait for a node that has room for them"]
+    tracks[0].state = "running"
+    board.show(None)
+    tracks[0].state = "finished"
+    board.show(None)
+    board.show(None)
+    assert text(console).splitlines()[1:] == ["nothing runs: 2 runs wait for a node that has room for them"]

@@ -11,7 +11,10 @@ import pytest
 from monotau.errors import StorageFault
 from monotau.processes import locked
 from monotau.suites import pool as pools
-from monotau.suites.pool import Pool, Track, last_words
+from monotau.suites import workers as workings
+from monotau.suites.pool import Pool, last_words
+from monotau.suites.track import Track
+from monotau.suites.workers import Began, LocalWorkers, Outcome, Workers
 
 COUNT = """
 import os, pathlib, sys, time
@@ -31,14 +34,13 @@ class Bench:
         self.marks.mkdir()
         self.tracks = [Track(index=i, name=f"cell{i}", directory=place / f"cell{i}") for i in range(count)]
         self.shown: list[tuple[str, str]] = []
-        self.pool = Pool(
-            self.tracks,
+        workers = LocalWorkers(
             lambda index: [sys.executable, "-c", COUNT + script, str(self.marks), str(index)],
-            out=place,
+            logs=place / "logs",
             jobs=jobs,
             threads=threads,
-            retries=retries,
         )
+        self.pool = Pool(self.tracks, workers, out=place, retries=retries)
 
     def run(self) -> "Bench":
         self.pool.run(lambda track: self.shown.append((track.name, track.state)) if track else None)
@@ -124,7 +126,7 @@ def test_a_stop_ends_all_processes_and_leaves_the_rest_waiting(tmp_path):
 
 
 def test_who_does_not_listen_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(pools, "GRACE_SECONDS", -3.5)
+    monkeypatch.setattr(workings, "GRACE_SECONDS", -3.5)
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); try_number(); time.sleep(60)"
     bench = Bench(tmp_path, script, count=1)
 
@@ -210,3 +212,64 @@ def test_last_words(tmp_path):
     assert last_words(log, -signal.SIGSEGV) == "ended by SIGSEGV"
     log.write_text("")
     assert last_words(log, 5) == "exit code 5"
+
+
+class Script(Workers):
+    """Workers by whom everything happens as it is written; a number is a step that the run has come to by then."""
+
+    def __init__(self, *events: Began | Outcome | int) -> None:
+        self._events, self._track = [*events], None
+
+    room = property(lambda self: self._track is None)
+    busy = property(lambda self: self._track is not None)
+
+    def start(self, track: Track) -> None:
+        self._track = track
+
+    def poll(self) -> list[tuple[Track, Began | Outcome]]:
+        event, track = self._events.pop(0), self._track
+        if isinstance(event, int):
+            track.directory.mkdir(exist_ok=True)
+            (track.directory / "config.json").write_text('{"steps": 900}')
+            (track.directory / "metrics.jsonl").write_text(f'{{"step": {event}}}')
+            return []
+        self._track = track if isinstance(event, Began) else None
+        return [(track, event)]
+
+    def stop(self) -> None:
+        self._track = None
+
+
+LOST = Outcome(None, "the node is gone")
+
+
+@pytest.mark.parametrize(
+    ("events", "state", "tries"),
+    [
+        # Each time further than ever: as often as it takes.
+        ([Began(), 10, LOST, Began(), 20, LOST, Began(), 30, LOST, Began(), Outcome(0)], "finished", 4),
+        # The same steps made again, from an earlier checkpoint, are no progress.
+        ([Began(), 10, LOST, 0, Began(), 10, LOST, Began(), 10, LOST], "failed", 3),
+        ([Began(), LOST, Began(), 5, LOST, Began(), LOST], "failed", 3),
+        # A process that failed by itself counts, however far it came.
+        ([Began(), 10, Outcome(-9), Began(), 20, Outcome(-9)], "failed", 2),
+        # Lost before it began.
+        ([LOST, LOST], "failed", 2),
+    ],
+)
+def test_a_lost_machine_counts_only_if_the_run_got_no_further(tmp_path, events, state, tries):
+    track = Track(index=0, name="cell", directory=tmp_path / "cell")
+    Pool([track], Script(*events), out=tmp_path, retries=1).run(lambda _: None)
+    assert (track.state, track.tries) == (state, tries)
+    if state == "failed" and events[-1] is LOST:
+        assert track.reason == "the node is gone"
+
+
+def test_what_was_handed_over_waits_until_it_begins_and_is_told_where(tmp_path):
+    track, shown = Track(index=0, name="cell", directory=tmp_path / "cell"), []
+    Pool([track], Script(0, 0, Began("n7"), Outcome(0)), out=tmp_path, retries=1).run(
+        lambda each: shown.append((track.state, track.place, each is not None))
+    )
+    changes = [(state, place) for state, place, changed in shown if changed]
+    assert changes == [("running", "n7"), ("finished", "n7")]
+    assert shown[:2] == [("waiting", "", False)] * 2

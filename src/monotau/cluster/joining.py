@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,14 +29,14 @@ try:
 except Exception as error:
     sys.exit(f"REFUSED {type(error).__name__}: {' '.join(str(error).split())}")
 """
-"""Joins and leaves. Where nobody answers, Ray's own attempt waits for a minute and may end the process it is made in."""
+"""Joins and leaves. Where nobody answers, Ray's own attempt waits for a minute, and may end the process."""
 
 ALLOWED = "'local' (a Ray of its own on this machine), 'auto' (this machine's cluster, or RAY_ADDRESS) or 'host:port'"
 
 
 def require_ray() -> None:
     """Refuse to go on without Ray."""
-    if ("ray" in sys.modules and sys.modules["ray"] is None) or ("ray" not in sys.modules and find_spec("ray") is None):
+    if find_spec("ray") is None:
         raise MissingExtra("Ray is not installed, and clusters need it: pip install 'monotau[cluster]'.")
 
 
@@ -53,7 +53,7 @@ def joined(address: str, cpus: int | None = None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    if address != "local":
+    if address != LOCAL:
         _try(address)
     with _own_signals(), _quiet_start():
         try:
@@ -68,9 +68,17 @@ def joined(address: str, cpus: int | None = None) -> Iterator[None]:
             ray.shutdown()
 
 
+def cluster_nodes() -> list[dict[str, Any]]:
+    """Return what Ray knows of the nodes of the cluster that was joined."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()
+    return nodes
+
+
 def _options(address: str, cpus: int | None) -> dict[str, Any]:
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-    if address == "local":
+    if address == LOCAL:
         options |= {"num_cpus": cpus or cores(), "include_dashboard": False}
     return options
 
@@ -83,7 +91,7 @@ def check_address(address: str) -> None:
             f"the Ray address is {meant!r}, of Ray Client, which cannot be used: run this on a node of the cluster "
             "with 'auto', or by `ray job submit`."
         )
-    if address in ("local", "auto"):
+    if address in (LOCAL, "auto"):
         return
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):(\d{1,5})", address)
     if not match or not 0 < int(match[2]) < 65_536:
@@ -110,7 +118,9 @@ def _try(address: str) -> None:
             text=True,
             timeout=ANSWER_SECONDS,
         )
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
+        if "Unauthenticated" in (late.stderr or b"").decode(errors="replace"):
+            raise ConfigError(_why(address, "Unauthenticated")) from None
         raise ConfigError(
             f"what is at the Ray address {_named(address)} does not answer as a Ray cluster within "
             f"{ANSWER_SECONDS:.0f} seconds; `ray status` on its head says whether it runs, and at which port."
@@ -131,6 +141,11 @@ def _why(address: str, reason: str) -> str:
             f"the cluster at the Ray address {_named(address)} has Ray {versions[1]} with Python {versions[2]}, but "
             f"here are Ray {versions[3]} with Python {versions[4]}: they must be the same."
         )
+    if "Unauthenticated" in reason or "Authentication" in reason:
+        return (
+            f"the cluster at the Ray address {_named(address)} asks for a token that was not given: set "
+            "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as on its head."
+        )
     if "Could not find any running Ray" in reason:
         return "the Ray address is 'auto', but no cluster runs on this machine and RAY_ADDRESS is not set."
     return f"Ray cannot be joined at {_named(address)}: {reason[:300].rstrip('.')}."
@@ -143,10 +158,8 @@ def _own_signals() -> Iterator[None]:
     try:
         yield
     finally:
-        try:
+        with suppress(ValueError):  # in another thread than the main one, where Ray replaces nothing
             signal.signal(signal.SIGTERM, before)
-        except ValueError:  # another thread than the main one, where Ray replaces nothing
-            pass
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from monotau.suites.pool import State, Track
+from monotau.suites.track import State, Track
 from monotau.suites.watching import read_progress
 
 LOOK_SECONDS = 1.0
@@ -33,6 +33,11 @@ COLUMNS = {"state": 9, "step": 10, "of": 10, "return": 8, "ETA": 8, "try": 3}
 NARROW = ("state", "step", "return", "ETA")
 WIDE = 90
 """Characters; a narrower terminal has fewer columns."""
+NODE_WIDTH = 15
+"""Of the column that says where runs are, if there are several places and a terminal is as much wider."""
+
+IDLE_SECONDS = 60.0
+"""After which a person is told that nothing runs."""
 
 ORDER = ("running", "failed", "elsewhere", "finished", "waiting")
 """Of most interest first: a terminal may be too short for all."""
@@ -70,6 +75,7 @@ def _cells(track: Track, now: float) -> dict[str, Text | str]:
         "return": "" if progress.returned is None else f"{progress.returned:.4g}",
         "ETA": clock(track.eta_seconds(now)),
         "try": str(track.tries or ""),
+        "node": track.place,
     }
 
 
@@ -87,10 +93,14 @@ def _interest(track: Track) -> tuple[int, float]:
 class Board:
     """Shows all cells of a suite."""
 
-    def __init__(self, title: str, tracks: Sequence[Track], console: Console, jobs: int) -> None:
+    def __init__(self, title: str, tracks: Sequence[Track], console: Console, jobs: int | None) -> None:
+        """`jobs` is how many run at once, or None if that is for others to decide."""
         self._title, self._tracks, self._console, self._jobs = title, tracks, console, jobs
         self._live: Live | None = None
         self._looked = 0.0
+        self._active = time.monotonic()
+        """When something was last known to run."""
+        self._idle = False
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -106,6 +116,7 @@ class Board:
         if track:
             self._say(track)
         now = time.monotonic()
+        self._mind_idleness(now)
         if self._live and (track or now - self._looked > LOOK_SECONDS):
             self._looked = now
             for each in self._tracks:
@@ -113,9 +124,19 @@ class Board:
                     each.progress = read_progress(each.directory)
             self._live.update(self.table(), refresh=True)
 
+    def _mind_idleness(self, now: float) -> None:
+        """Say once, each time, that all that is left has waited for a while."""
+        waiting = sum(track.state == "waiting" for track in self._tracks)
+        if not waiting or any(track.state == "running" for track in self._tracks):
+            self._active, self._idle = now, False
+        elif not self._idle and now - self._active > IDLE_SECONDS:
+            self._idle = True
+            sayer(self._console)(f"nothing runs: {waiting} runs wait for a node that has room for them")
+
     def _say(self, track: Track) -> None:
+        place = f" on {track.place}" if track.place else ""
         about = {
-            "running": "started" if track.tries == 1 else f"started, try {track.tries}",
+            "running": f"started{place}" if track.tries == 1 else f"started{place}, try {track.tries}",
             "finished": "finished" + (f" in {clock(track.seconds)}" if track.seconds else " by another process"),
             "failed": f"failed: {track.reason}",
             "elsewhere": "is run by another process",
@@ -136,12 +157,14 @@ class Board:
         )
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         columns = COLUMNS if self._console.width >= WIDE else {name: COLUMNS[name] for name in NARROW}
+        if self._console.width >= WIDE + NODE_WIDTH and any(track.place for track in self._tracks):
+            columns = {**columns, "node": NODE_WIDTH}
         table.add_column("run", no_wrap=True)
         for name in columns:
-            table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+            table.add_column(name, justify="left" if name in ("state", "node") else "right", no_wrap=True)
         widest = max(12, self._console.width - sum(width + 2 for width in columns.values()) - 2)
         ranked = sorted(self._tracks, key=_interest)
-        room = max(self._jobs, self._console.height - 5)
+        room = max(self._jobs or 1, self._console.height - 5)
         now = time.monotonic()
         for track in ranked[:room]:
             cells = _cells(track, now)
@@ -160,4 +183,6 @@ class Board:
         waiting = sum(track.state == "waiting" for track in self._tracks)
         if not whole or (running and not known):
             return None
-        return (sum(left) + waiting * sum(whole) / len(whole)) / self._jobs if waiting else max(left, default=0.0)
+        if not waiting:
+            return max(left, default=0.0)
+        return (sum(left) + waiting * sum(whole) / len(whole)) / (self._jobs or max(1, len(running)))

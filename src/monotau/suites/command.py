@@ -1,6 +1,7 @@
 """The command `monotau suite`: run a grid or one of its cells, say what it would take, or write it as a job array."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -9,19 +10,23 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from monotau.cluster.checking import check_nodes
+from monotau.cluster.joining import check_address, cluster_nodes, joined
 from monotau.errors import ConfigError, check_least
 from monotau.memory import LARGEST_SHARE, MemoryPlan, available_bytes
 from monotau.presets import Resolved
 from monotau.processes import cores, locked, stoppable
 from monotau.report.runs import SUITE as RECORD
 from monotau.storage import read_json, write_json
-from monotau.suites.board import Board, bar_of, sayer
+from monotau.suites.board import bar_of, sayer
 from monotau.suites.cell import is_finished, run_cell
+from monotau.suites.driving import drive
 from monotau.suites.dry_run import show_estimate
 from monotau.suites.grid import Cell, Suite, read_suite, to_suite
-from monotau.suites.pool import LOGS, Pool, Track, python_command
+from monotau.suites.on_ray import RayWorkers
+from monotau.suites.placing import FINEST, Request, check_room, check_share
 from monotau.suites.slurm import array_script
-from monotau.suites.watching import read_progress
+from monotau.suites.workers import LOGS, LocalWorkers, python_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +42,9 @@ class SuiteCommand:
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Directory of the run directories; by default runs/NAME."""
     jobs: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Runs at once; 0 takes one for each core."""
+    """Runs at once; 0 takes one for each core, and with --ray as many as the cluster has room for."""
     threads: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Threads of each run; 0 divides the cores among the jobs. A run that has begun keeps its own."""
+    """Threads of each run; 0 divides the cores among the jobs (--ray: its CPUs). One that has begun keeps its own."""
     scale: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """Share of the budget, above 0 and at most 1: steps, schedules, replay and evaluation steps in proportion."""
     retries: Annotated[int, tyro.conf.arg(metavar="N")] = 2
@@ -50,10 +55,16 @@ class SuiteCommand:
     """Run the K-th cell alone, from 0, in this process: for job arrays."""
     slurm: bool = False
     """Write the grid as a Slurm job array, DIR/suite.sbatch, and stop."""
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """Run cells as tasks of a Ray cluster: host:port, auto or local; DIR must be on storage that all nodes see."""
+    cpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
+    """CPUs that Ray keeps for each run: a share of one, or a whole number; by default its threads."""
+    gpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
+    """GPUs that Ray keeps for each run: 0, a share of one, or a whole number; by default 0."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished runs, which are of no more use, and large."""
     force: bool = False
-    """Run even if the machine seems to have too little memory."""
+    """Run even if there seems to be too little memory; with --ray, ask for none, and wait for nodes large enough."""
 
 
 def run_suite(given: SuiteCommand, console: Console) -> None:
@@ -64,12 +75,13 @@ def run_suite(given: SuiteCommand, console: Console) -> None:
         raise ConfigError(
             f"{' and '.join(wanted)} are given, but only one of {', '.join(asked)} can be done at a time."
         )
+    _check_ray(given, wanted)
     suite = read_suite(given.suite, given.scale)
     out = given.out or Path("runs") / suite.name
     if (out.exists() and not out.is_dir()) or (out / "config.json").exists():
         raise ConfigError(f"--out is {out}, which is a file or a single run; a suite needs a directory of its own.")
     jobs = min(given.jobs or cores(), len(suite.cells))
-    threads = given.threads or max(1, cores() // jobs)
+    threads = given.threads or max(1, int(given.cpus_per_run or 1) if given.ray else cores() // jobs)
     if given.index is not None:
         _run_one(given, suite, out, threads, console)
         return
@@ -78,8 +90,78 @@ def run_suite(given: SuiteCommand, console: Console) -> None:
         show_estimate(suite, finished, jobs, threads, console)
     elif given.slurm:
         _write_slurm(given, suite, out, threads, console)
+    elif given.ray:
+        _run_on_ray(given, suite, out.absolute(), finished, threads, console)
     else:
-        _run_all(given, suite, out, finished, jobs, threads, console)
+        if not given.force:
+            _check_memory([suite.resolve(cell, threads) for cell in _one_of_each_method(suite)], jobs)
+        command = _command(given, _made(out), threads)
+        workers = LocalWorkers(command, logs=out / LOGS, jobs=jobs, threads=threads)
+        about = f"{jobs} at once with {_threads(threads)}"
+        if jobs * threads > cores():
+            text = f"{jobs} x {threads} threads on {cores()} cores: they will wait for each other"
+            sayer(console)(f"[yellow]warning:[/] {text}")
+        with locked(out, "the suite's directory"):
+            drive(suite, out, finished, workers, given.retries, about, jobs, console)
+
+
+def _check_ray(given: SuiteCommand, wanted: list[str]) -> None:
+    """Refuse what goes only with Ray, or does not go with it."""
+    flags = {"--cpus-per-run": given.cpus_per_run, "--gpus-per-run": given.gpus_per_run}
+    for flag, value in flags.items():
+        if value is not None:
+            if given.ray is None:
+                raise ConfigError(f"{flag} is given, but says something only with --ray.")
+            check_share(flag, value, 0.0 if flag == "--gpus-per-run" else FINEST)
+    if given.ray is not None:
+        if wanted:
+            raise ConfigError(f"--ray and {wanted[0]} are given, but only one of them can be done at a time.")
+        check_address(given.ray)
+
+
+def _threads(threads: int) -> str:
+    return f"{threads} thread{'s' * (threads > 1)} each"
+
+
+def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], list[str]]:
+    """Return what says by which command a cell is run."""
+    options = ["--keep-checkpoints"] if given.keep_checkpoints else []
+    options += ["--force"] if given.force else []
+
+    def command(index: int) -> list[str]:
+        record = str(out / RECORD)  # not the file that was given: somebody may edit that while the suite runs
+        words = ("--out", str(out), "--index", str(index), "--threads", str(threads))
+        return python_command("suite", record, *words, *options)
+
+    return command
+
+
+def _run_on_ray(
+    given: SuiteCommand, suite: Suite, out: Path, finished: set[str], threads: int, console: Console
+) -> None:
+    """Run what is missing on the cluster that is named, after a look at all its nodes."""
+    cpus, gpus = given.cpus_per_run or float(threads), given.gpus_per_run or 0.0
+    requests = {
+        cell.method.name: Request(
+            cpus, gpus, 0 if given.force else MemoryPlan.of(suite.resolve(cell, threads), None).total
+        )
+        for cell in _one_of_each_method(suite)
+    }
+    with joined(given.ray or "local"):
+        if not given.force:
+            check_room(requests.values(), cluster_nodes())
+        logs = _made(out) / LOGS
+        with locked(out, "the suite's directory"):
+            check_nodes(out, sayer(console))
+            workers = RayWorkers(
+                _command(given, out, threads),
+                lambda index: requests[suite.cells[index].method.name],
+                logs=logs,
+                jobs=given.jobs or None,
+                threads=threads,
+            )
+            about = f"on Ray with {cpus:g} CPUs, {gpus:g} GPUs and {_threads(threads)}"
+            drive(suite, out, finished, workers, given.retries, about, given.jobs or None, console)
 
 
 def _run_one(given: SuiteCommand, suite: Suite, out: Path, threads: int, console: Console) -> None:
@@ -130,73 +212,6 @@ def _check(suite: Suite, out: Path, threads: int, console: Console) -> set[str]:
             if done:
                 finished.add(cell.name)
     return finished
-
-
-def _run_all(
-    given: SuiteCommand, suite: Suite, out: Path, finished: set[str], jobs: int, threads: int, console: Console
-) -> None:
-    tracks = [
-        Track(
-            index=index,
-            name=cell.name,
-            directory=out / cell.name,
-            state="finished" if cell.name in finished else "waiting",
-            progress=read_progress(out / cell.name),
-        )
-        for index, cell in enumerate(suite.cells)
-    ]
-    if not given.force:
-        _check_memory([suite.resolve(cell, threads) for cell in _one_of_each_method(suite)], jobs)
-    _made(out)
-    options = ["--keep-checkpoints"] if given.keep_checkpoints else []
-    options += ["--force"] if given.force else []
-
-    def command(index: int) -> list[str]:
-        record = str(out / RECORD)  # not the file that was given: somebody may edit that while the suite runs
-        words = ("--out", str(out), "--index", str(index), "--threads", str(threads))
-        return python_command("suite", record, *words, *options)
-
-    pool = Pool(tracks, command, out=out, jobs=jobs, threads=threads, retries=given.retries)
-    board = Board(suite.name, tracks, console, jobs)
-    missing = len(tracks) - len(finished)
-    say = sayer(console)
-    say(
-        f"[bold]{escape(suite.name)}[/]: {len(tracks)} runs, {missing} to do, {jobs} at once with {threads} "
-        f"thread{'s' * (threads > 1)} each, into {escape(str(out))}; logs in {escape(str(pool.logs))}"
-    )
-    if jobs * threads > cores():
-        say(f"[yellow]warning:[/] {jobs} x {threads} threads on {cores()} cores: they will wait for each other")
-    if others := _strangers(suite, out):
-        say(f"[yellow]warning:[/] runs in {escape(str(out))} that are not of this suite: {escape(', '.join(others))}")
-    with locked(out, "the suite's directory"):
-        write_json(out / RECORD, suite.record())
-        try:
-            with stoppable(), board.shown():
-                pool.run(board.show, lambda running: say(f"stopping {running} runs; a second signal ends them at once"))
-        finally:
-            _summarise(tracks, out, console)
-    failed = sum(track.state == "failed" for track in tracks)
-    if failed:
-        raise SystemExit(1)
-
-
-def _strangers(suite: Suite, out: Path) -> list[str]:
-    """Name runs that lie in a suite's directory and that its grid does not have, at most five of them."""
-    known = {cell.name for cell in suite.cells}
-    found = sorted(path.parent.name for path in out.glob("*/config.json") if path.parent.name not in known)
-    return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
-
-
-def _summarise(tracks: list[Track], out: Path, console: Console) -> None:
-    done = sum(track.state == "finished" for track in tracks)
-    failed = [track for track in tracks if track.state == "failed"]
-    left = len(tracks) - done - len(failed)
-    say = sayer(console)
-    say(f"{done} of {len(tracks)} runs are finished" + (f", {left} are not; the same command goes on" if left else ""))
-    for track in failed:
-        say(f"[red]failed[/] {escape(track.name)}: {escape(track.reason)}")
-    if done:
-        say(f"to see them: monotau report {escape(str(out))} --out {escape(str(out / 'report'))}")
 
 
 def _one_of_each_method(suite: Suite) -> list[Cell]:

@@ -1,23 +1,18 @@
-"""Runs the cells of a suite in processes of their own, so many at once, until none is left or somebody says stop."""
+"""Sees the cells of a suite through: runs them, tries again or leaves them to others, until none is left."""
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, final
+from typing import final
 
 from monotau.errors import StorageFault
-from monotau.processes import GRACE_SECONDS, is_held
-from monotau.suites.watching import Progress, read_progress
-
-State = Literal["waiting", "running", "elsewhere", "finished", "failed"]
-
-LOGS = "logs"
+from monotau.processes import is_held
+from monotau.suites.track import Track
+from monotau.suites.watching import read_progress
+from monotau.suites.workers import LOGS, Began, Outcome, Workers
 
 POLL_SECONDS = 0.2
 
@@ -27,120 +22,89 @@ DETERMINED = (2, 3)
 STORAGE = 4
 """Exit code of a disk that does not take what must be written: no other run would fare better."""
 
-
-@final
-@dataclass(kw_only=True)
-class Track:
-    """What is known of one cell."""
-
-    index: int
-    name: str
-    directory: Path
-    state: State = "waiting"
-    tries: int = 0
-    reason: str = ""
-    """Why it failed the last time."""
-    progress: Progress = field(default_factory=Progress)
-    started: float = 0.0
-    """When its process was started, by the clock of the pool."""
-    started_step: int = 0
-    seconds: float | None = None
-    """How long its last process took."""
-
-    def eta_seconds(self, now: float) -> float | None:
-        """Return how long it will still take at the rate it has had."""
-        done, left = self.progress.step - self.started_step, self.progress.total - self.progress.step
-        if self.state != "running" or done <= 0 or left < 0:
-            return None
-        return (now - self.started) / done * left
+Show = Callable[[Track | None], None]
 
 
 @final
 class Pool:
-    """Keeps so many processes at work."""
+    """Keeps workers at work."""
 
-    def __init__(
-        self,
-        tracks: Sequence[Track],
-        command: Callable[[int], list[str]],
-        *,
-        out: Path,
-        jobs: int,
-        threads: int,
-        retries: int,
-    ) -> None:
-        self.tracks, self.jobs, self.retries = tracks, jobs, retries
-        self._command, self.logs, self._threads = command, out / LOGS, threads
+    def __init__(self, tracks: Sequence[Track], workers: Workers, *, out: Path, retries: int) -> None:
+        self.tracks, self.retries = tracks, retries
+        self._workers, self.logs = workers, out / LOGS
         self._queue = deque(track for track in tracks if track.state == "waiting")
-        self._running: dict[int, tuple[Track, subprocess.Popen]] = {}
         self._elsewhere: list[Track] = []
         self._fault: str | None = None
 
-    def run(self, show: Callable[[Track | None], None], stopping: Callable[[int], None] = lambda running: None) -> None:
+    def run(self, show: Show, stopping: Callable[[int], None] = lambda running: None) -> None:
         """Run to the end; `show` is told of each cell whose state changed, and of the passing of time.
 
         Whatever ends it before, `stopping` is told how many processes must be ended first.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         try:
-            while self._queue or self._running or self._elsewhere:
-                self._reap(show)
+            while self._queue or self._workers.busy or self._elsewhere:
+                self._look_elsewhere(show)
+                while self._queue and self._workers.room:
+                    self._start(self._queue.popleft(), show)
+                for track, event in self._workers.poll():
+                    self._follow(track, event)
+                    show(track)
                 if self._fault:
                     raise StorageFault(self._fault)
-                self._look_elsewhere(show)
-                while self._queue and len(self._running) < self.jobs:
-                    self._start(self._queue.popleft(), show)
                 show(None)
                 time.sleep(POLL_SECONDS)
         finally:
-            if self._running:
-                stopping(len(self._running))
-                self._stop()
+            if self._workers.busy:
+                running = [track for track in self.tracks if track.state == "running"]
+                stopping(len(running))
+                self._workers.stop()
+                for track in running:
+                    track.state = "waiting"
 
-    def _start(self, track: Track, show: Callable[[Track | None], None]) -> None:
+    def _start(self, track: Track, show: Show) -> None:
         if is_held(track.directory):
-            track.state = "elsewhere"
-            self._elsewhere.append(track)
+            self._leave(track)
+            show(track)
         else:
-            track.state, track.tries = "running", track.tries + 1
+            self._workers.start(track)
+
+    def _leave(self, track: Track) -> None:
+        track.state = "elsewhere"
+        self._elsewhere.append(track)
+
+    def _follow(self, track: Track, event: Began | Outcome) -> None:
+        if isinstance(event, Began):
+            track.state, track.tries, track.place = "running", track.tries + 1, event.place
             track.started, track.progress = time.monotonic(), read_progress(track.directory)
             track.started_step = track.progress.step
-            with open(self.logs / f"{track.name}.log", "ab") as log:
-                # A session of its own: Ctrl-C is for the pool, which tells the others.
-                process = subprocess.Popen(  # noqa: S603  # our own program, without a shell
-                    self._command(track.index),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    env=os.environ | {"OMP_NUM_THREADS": str(self._threads), "OMP_WAIT_POLICY": "PASSIVE"},
-                )
-            self._running[process.pid] = (track, process)
-        show(track)
+            track.furthest = max(track.furthest, track.started_step)
+        else:
+            self._end(track, event)
 
-    def _reap(self, show: Callable[[Track | None], None]) -> None:
-        for pid, (track, process) in list(self._running.items()):
-            code = process.poll()
-            if code is None:
-                continue
-            del self._running[pid]
-            track.seconds, track.progress = time.monotonic() - track.started, read_progress(track.directory)
-            if code == 0:
-                track.state = "finished"
-            elif code in DETERMINED and is_held(track.directory):  # another was quicker by a moment
-                track.state = "elsewhere"
-                self._elsewhere.append(track)
-            else:
-                track.reason = last_words(self.logs / f"{track.name}.log", code)
-                track.state = "failed"
-                if code == STORAGE:
-                    self._fault = track.reason
-                elif code not in DETERMINED and track.tries <= self.retries:
-                    track.state = "waiting"
-                    self._queue.append(track)
-            show(track)
+    def _end(self, track: Track, outcome: Outcome) -> None:
+        if track.state != "running":  # lost on the way: a try all the same, or it would never end
+            track.tries, track.started = track.tries + 1, time.monotonic()
+        track.seconds, track.progress = time.monotonic() - track.started, read_progress(track.directory)
+        if outcome.code == 0:
+            track.state = "finished"
+        elif outcome.code in DETERMINED and is_held(track.directory):  # another was quicker by a moment
+            self._leave(track)
+        else:
+            # Machines may come and go as often as they like, as long as each brings a run further.
+            track.excused += outcome.code is None and track.progress.step > track.furthest
+            track.furthest = max(track.furthest, track.progress.step)
+            track.reason = outcome.reason
+            if outcome.code is not None:
+                track.reason = last_words(self.logs / f"{track.name}.log", outcome.code)
+            track.state = "failed"
+            if outcome.code == STORAGE:
+                self._fault = track.reason
+            elif outcome.code not in DETERMINED and track.tries - track.excused <= self.retries:
+                track.state = "waiting"
+                self._queue.append(track)
 
-    def _look_elsewhere(self, show: Callable[[Track | None], None]) -> None:
+    def _look_elsewhere(self, show: Show) -> None:
         """Take over what another process has let go of before its end."""
         for track in [track for track in self._elsewhere if not is_held(track.directory)]:
             self._elsewhere.remove(track)
@@ -148,21 +112,8 @@ class Pool:
                 track.state, track.progress = "finished", read_progress(track.directory)
                 show(track)
             else:
+                track.state = "waiting"
                 self._queue.appendleft(track)
-
-    def _stop(self) -> None:
-        """End all processes: at each moment what is on disk is whole, and they need no more than a moment."""
-        for _, process in self._running.values():
-            process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS + 4
-        for track, process in self._running.values():
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            track.state = "waiting"
-        self._running.clear()
 
 
 def last_words(log: Path, code: int) -> str:
@@ -174,8 +125,3 @@ def last_words(log: Path, code: int) -> str:
         file.seek(max(0, file.tell() - 4096))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     return (lines[-1].removeprefix("error: ") if lines else f"exit code {code}")[:400]
-
-
-def python_command(*words: str) -> list[str]:
-    """Return the command that starts this program again."""
-    return [sys.executable, "-m", "monotau", *words]

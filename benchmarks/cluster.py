@@ -1,0 +1,138 @@
+"""What Ray costs a suite, and what actors are worth to a slow environment; one JSON line for each.
+
+    python -m benchmarks.cluster suites --steps 60000 --rounds 2
+    python -m benchmarks.cluster actors --rounds 3
+
+Suites: the same runs by the local pool and by a Ray of their own on this machine, two at once, in turn. The whole
+command is timed, so the start of Ray counts. Actors: an environment that sleeps 5 ms a step; steps a second between
+the first and the last line of the log, so that the start of the actors does not count. Timing beside other work is
+void.
+"""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from monotau import Agent
+from monotau.suites.workers import python_command
+
+SLEEP_SECONDS = 0.005
+ACTORS = (1, 2, 4, 8)
+JOBS = 2
+
+
+class Slow(gym.Env):
+    """Sleeps in each step, as one does that waits for a simulator elsewhere; fifty steps are an episode."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode."""
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._look(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Sleep, and go on."""
+        time.sleep(SLEEP_SECONDS)
+        self._steps += 1
+        return self._look(), float(action), self._steps == 50, False, {}
+
+    def _look(self) -> np.ndarray:
+        return self.np_random.uniform(-1.0, 1.0, 4).astype(np.float32)
+
+
+def steps_per_second(actors: int, seconds: float) -> tuple[float, float]:
+    """Return the rate of training with so many actors, without their start, and how many updates they lag behind."""
+    every = 256 * max(1, actors)
+    steps = max(4, round(seconds * max(1, actors) / SLEEP_SECONDS / every)) * every
+    settings: dict[str, Any] = {
+        "update": {"every_steps": 16},
+        "replay": {"warmup_steps": every, "capacity_steps": 50_000},
+    }
+    agent = Agent(Slow, "ndqfn", actors=actors, iteration_steps=steps, log_every_steps=every, **settings).learn(steps)
+    lines = [line for line in agent.history if line["kind"] == "train"][1:]
+    rate = len(lines) / sum(1 / line["steps_per_second"] for line in lines)
+    return rate, statistics.mean(line.get("lag_updates", 0.0) for line in lines)
+
+
+def measure_actors(given: Namespace) -> None:
+    """Print the rates."""
+    rates: dict[int, list[float]] = {actors: [] for actors in (0, *ACTORS)}
+    lags: dict[int, float] = {}
+    for _ in range(given.rounds):
+        for actors, found in rates.items():
+            rate, lags[actors] = steps_per_second(actors, given.seconds)
+            found.append(rate)
+    means = {actors: statistics.median(found) for actors, found in rates.items()}
+    line = {
+        "benchmark": "actors",
+        "sleep_seconds": SLEEP_SECONDS,
+        "rounds": given.rounds,
+        "steps_per_second": {actors: round(mean, 1) for actors, mean in means.items()},
+        "share_of_linear": {actors: round(means[actors] / means[1] / actors, 3) for actors in ACTORS},
+        "lag_updates": {actors: round(lag, 1) for actors, lag in lags.items()},
+    }
+    print(json.dumps(line))
+
+
+def timed_suite(file: Path, out: Path, *options: str) -> float:
+    """Return how long a suite takes, from the command to its end."""
+    start = time.perf_counter()
+    words = ("suite", str(file), "--out", str(out), "--jobs", str(JOBS), "--threads", "1", *options)
+    done = subprocess.run(python_command(*words), capture_output=True, text=True)  # noqa: S603  # our own program
+    if done.returncode:
+        sys.exit(done.stderr)
+    return time.perf_counter() - start
+
+
+def measure_suites(given: Namespace) -> None:
+    """Print both times."""
+    home = Path(tempfile.mkdtemp())
+    file = home / "suite.json"
+    suite = {"presets": ["ndqfn"], "envs": ["CartPole-v1"], "seeds": list(range(given.runs))}
+    file.write_text(json.dumps(suite | {"settings": {"steps": given.steps}}))
+    times: dict[str, list[float]] = {"local": [], "ray": []}
+    for number in range(given.rounds):
+        for name, options in (("local", []), ("ray", ["--ray", "local"])):
+            times[name].append(timed_suite(file, home / f"{name}{number}", *options))
+    results = [json.loads(path.read_text()) for path in home.glob("*/*/result.json")]
+    shutil.rmtree(home)
+    ratios = [ray / local for ray, local in zip(times["ray"], times["local"], strict=True)]
+    line = {
+        "benchmark": "suites",
+        "runs": given.runs,
+        "at_once": JOBS,
+        "seconds_of_a_run": round(statistics.mean(result["seconds"] for result in results), 1),
+        "seconds": {name: [round(second, 1) for second in found] for name, found in times.items()},
+        "overhead": round(statistics.median(ratios) - 1, 4),
+    }
+    print(json.dumps(line))
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("suites", "actors"))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=4, help="runs of the suite")
+    parser.add_argument("--steps", type=int, default=60_000, help="steps of a run of the suite; a minute or so")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of training, for each number of actors")
+    given = parser.parse_args()
+    {"suites": measure_suites, "actors": measure_actors}[given.what](given)
+
+
+if __name__ == "__main__":
+    main()

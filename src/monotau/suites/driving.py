@@ -1,0 +1,76 @@
+"""Drives a suite in its directory: has workers do what is missing, shows it, and says how it went."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from monotau.processes import stoppable
+from monotau.report.runs import SUITE as RECORD
+from monotau.storage import write_json
+from monotau.suites.board import Board, sayer
+from monotau.suites.grid import Suite
+from monotau.suites.pool import Pool
+from monotau.suites.track import Track
+from monotau.suites.watching import read_progress
+from monotau.suites.workers import Workers
+
+
+def drive(
+    suite: Suite,
+    out: Path,
+    finished: set[str],
+    workers: Workers,
+    retries: int,
+    about: str,
+    jobs: int | None,
+    console: Console,
+) -> None:
+    """Have workers do what is missing, in a directory that this process has locked."""
+    tracks = [
+        Track(
+            index=index,
+            name=cell.name,
+            directory=out / cell.name,
+            state="finished" if cell.name in finished else "waiting",
+            progress=read_progress(out / cell.name),
+        )
+        for index, cell in enumerate(suite.cells)
+    ]
+    pool = Pool(tracks, workers, out=out, retries=retries)
+    board = Board(suite.name, tracks, console, jobs)
+    missing = len(tracks) - len(finished)
+    say = sayer(console)
+    say(
+        f"[bold]{escape(suite.name)}[/]: {len(tracks)} runs, {missing} to do, {about}, into {escape(str(out))}; "
+        f"logs in {escape(str(pool.logs))}"
+    )
+    if others := _strangers(suite, out):
+        say(f"[yellow]warning:[/] runs in {escape(str(out))} that are not of this suite: {escape(', '.join(others))}")
+    write_json(out / RECORD, suite.record())
+    try:
+        with stoppable(), board.shown():
+            pool.run(board.show, lambda running: say(f"stopping {running} runs; a second signal ends them at once"))
+    finally:
+        _summarise(tracks, out, console)
+    if any(track.state == "failed" for track in tracks):
+        raise SystemExit(1)
+
+
+def _strangers(suite: Suite, out: Path) -> list[str]:
+    """Name runs that lie in a suite's directory and that its grid does not have, at most five of them."""
+    known = {cell.name for cell in suite.cells}
+    found = sorted(path.parent.name for path in out.glob("*/config.json") if path.parent.name not in known)
+    return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
+
+
+def _summarise(tracks: list[Track], out: Path, console: Console) -> None:
+    done = sum(track.state == "finished" for track in tracks)
+    failed = [track for track in tracks if track.state == "failed"]
+    left = len(tracks) - done - len(failed)
+    say = sayer(console)
+    say(f"{done} of {len(tracks)} runs are finished" + (f", {left} are not; the same command goes on" if left else ""))
+    for track in failed:
+        say(f"[red]failed[/] {escape(track.name)}: {escape(track.reason)}")
+    if done:
+        say(f"to see them: monotau report {escape(str(out))} --out {escape(str(out / 'report'))}")
