@@ -19,6 +19,8 @@ from monotau.suites.track import State, Track
 from monotau.suites.watching import read_progress
 
 LOOK_SECONDS = 1.0
+LOOK_SHARE = 10
+"""Times as long as a look takes is the pause after it, at least."""
 
 COLOURS: Mapping[State, str] = {
     "finished": "green",
@@ -97,7 +99,7 @@ class Board:
         """`jobs` is how many run at once, or None if that is for others to decide."""
         self._title, self._tracks, self._console, self._jobs = title, tracks, console, jobs
         self._live: Live | None = None
-        self._looked = 0.0
+        self._looked, self._pause = 0.0, LOOK_SECONDS
         self._active = time.monotonic()
         """When something was last known to run."""
         self._idle = False
@@ -117,12 +119,14 @@ class Board:
             self._say(track)
         now = time.monotonic()
         self._mind_idleness(now)
-        if self._live and (track or now - self._looked > LOOK_SECONDS):
+        if self._live and now - self._looked > self._pause:
             self._looked = now
             for each in self._tracks:
                 if each.state in ("running", "elsewhere"):
                     each.progress = read_progress(each.directory)
             self._live.update(self.table(), refresh=True)
+            # A thousand runs on slow storage must not keep the driver from its work.
+            self._pause = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - now))
 
     def _mind_idleness(self, now: float) -> None:
         """Say once, each time, that all that is left has waited for a while."""

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from monotau.cluster.checking import check_nodes
-from monotau.cluster.joining import check_address, cluster_nodes, joined
+from monotau.cluster.joining import LOCAL, check_address, cluster_nodes, joined
 from monotau.errors import ConfigError, check_least
 from monotau.memory import LARGEST_SHARE, MemoryPlan, available_bytes
 from monotau.presets import Resolved
-from monotau.processes import cores, locked, stoppable
+from monotau.processes import LOCK, cores, locked, stoppable
 from monotau.report.runs import SUITE as RECORD
 from monotau.storage import read_json, write_json
 from monotau.suites.board import bar_of, sayer
@@ -147,12 +147,19 @@ def _run_on_ray(
         )
         for cell in _one_of_each_method(suite)
     }
-    with joined(given.ray or "local"):
+    with joined(given.ray or LOCAL):
         if not given.force:
             check_room(requests.values(), cluster_nodes())
+        fresh = not out.exists()
         logs = _made(out) / LOGS
         with locked(out, "the suite's directory"):
-            check_nodes(out, sayer(console))
+            try:
+                check_nodes(out, sayer(console))
+            except ConfigError:
+                if fresh:  # nothing was begun, and nothing is to be left of it
+                    (out / LOCK).unlink()
+                    out.rmdir()
+                raise
             workers = RayWorkers(
                 _command(given, out, threads),
                 lambda index: requests[suite.cells[index].method.name],
