@@ -1,11 +1,11 @@
 """What Ray costs a suite, and what actors are worth to a slow environment; one JSON line for each.
 
-    python -m benchmarks.cluster suites --steps 60000 --rounds 2
+    python -m benchmarks.cluster suites --steps 12000 --rounds 2
     python -m benchmarks.cluster actors --rounds 3
 
 Suites: the same runs by the local pool and by a Ray of their own on this machine, two at once, in turn. The whole
 command is timed, so the start of Ray counts. Actors: an environment that sleeps 5 ms a step; steps a second between
-the first and the last line of the log, so that the start of the actors does not count. Timing beside other work is
+two lines of the log, so that the start of the actors does not count. Timing beside other work is
 void.
 """
 
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,15 @@ from gymnasium import spaces
 from monotau import Agent
 from monotau.suites.workers import python_command
 
-SLEEP_SECONDS = 0.005
 ACTORS = (1, 2, 4, 8)
 JOBS = 2
 
 
 class Slow(gym.Env):
     """Sleeps in each step, as one does that waits for a simulator elsewhere; fifty steps are an episode."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
 
     observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = spaces.Discrete(2)
@@ -46,7 +49,7 @@ class Slow(gym.Env):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Sleep, and go on."""
-        time.sleep(SLEEP_SECONDS)
+        time.sleep(self._seconds)
         self._steps += 1
         return self._look(), float(action), self._steps == 50, False, {}
 
@@ -54,16 +57,18 @@ class Slow(gym.Env):
         return self.np_random.uniform(-1.0, 1.0, 4).astype(np.float32)
 
 
-def steps_per_second(actors: int, seconds: float) -> tuple[float, float]:
+def steps_per_second(preset: str, actors: int, sleep: float, seconds: float) -> tuple[float, float]:
     """Return the rate of training with so many actors, without their start, and how many updates they lag behind."""
-    every = 256 * max(1, actors)
-    steps = max(4, round(seconds * max(1, actors) / SLEEP_SECONDS / every)) * every
+    every = 128 * max(1, actors)
+    steps = max(6, round(seconds * max(1, actors) / sleep / every)) * every
     settings: dict[str, Any] = {
         "update": {"every_steps": 16},
         "replay": {"warmup_steps": every, "capacity_steps": 50_000},
     }
-    agent = Agent(Slow, "ndqfn", actors=actors, iteration_steps=steps, log_every_steps=every, **settings).learn(steps)
-    lines = [line for line in agent.history if line["kind"] == "train"][1:]
+    agent = Agent(
+        partial(Slow, sleep), preset, actors=actors, iteration_steps=steps, log_every_steps=every, **settings
+    ).learn(steps)
+    lines = [line for line in agent.history if line["kind"] == "train"][2:]  # by then all have started
     rate = len(lines) / sum(1 / line["steps_per_second"] for line in lines)
     return rate, statistics.mean(line.get("lag_updates", 0.0) for line in lines)
 
@@ -74,12 +79,13 @@ def measure_actors(given: Namespace) -> None:
     lags: dict[int, float] = {}
     for _ in range(given.rounds):
         for actors, found in rates.items():
-            rate, lags[actors] = steps_per_second(actors, given.seconds)
+            rate, lags[actors] = steps_per_second(given.preset, actors, given.sleep, given.seconds)
             found.append(rate)
     means = {actors: statistics.median(found) for actors, found in rates.items()}
     line = {
         "benchmark": "actors",
-        "sleep_seconds": SLEEP_SECONDS,
+        "preset": given.preset,
+        "sleep_seconds": given.sleep,
         "rounds": given.rounds,
         "steps_per_second": {actors: round(mean, 1) for actors, mean in means.items()},
         "share_of_linear": {actors: round(means[actors] / means[1] / actors, 3) for actors in ACTORS},
@@ -128,7 +134,9 @@ def main() -> None:
     parser.add_argument("what", choices=("suites", "actors"))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--runs", type=int, default=4, help="runs of the suite")
-    parser.add_argument("--steps", type=int, default=60_000, help="steps of a run of the suite; a minute or so")
+    parser.add_argument("--steps", type=int, default=12_000, help="steps of a run of the suite; a minute or so")
+    parser.add_argument("--preset", default="dqn", help="of the run with actors")
+    parser.add_argument("--sleep", type=float, default=0.005, help="seconds that a step of the environment takes")
     parser.add_argument("--seconds", type=float, default=10.0, help="of training, for each number of actors")
     given = parser.parse_args()
     {"suites": measure_suites, "actors": measure_actors}[given.what](given)

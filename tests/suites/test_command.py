@@ -14,7 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from monotau import cli, run
+from monotau import cli, run, train
 from monotau.errors import ConfigError
 from monotau.processes import locked
 from monotau.suites import command as commands
@@ -233,6 +233,13 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
         rate, one = float(row[3].replace(",", "")), row[4]
         assert rate > 1
         assert one == "0:00" or 30 / rate >= 0.5
+    assert "By a trial of a few updates on this machine" in text
+
+
+def test_a_trial_of_a_run_with_actors_starts_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "joined_for_acting", lambda *_: pytest.fail("actors were started"))
+    settings = TINY["settings"] | {"actors": 3, "actor": {"epsilon": 0.2}}
+    text = said(SuiteCommand(suite=written(tmp_path, settings=settings), out=tmp_path / "out", dry_run=True))
     assert "By a trial of a few updates on this machine" in text
 
 

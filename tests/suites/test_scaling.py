@@ -1,5 +1,7 @@
 """Smaller budgets: in proportion, in whole steps, and never invalid."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +47,12 @@ def test_any_scale_of_any_preset_is_valid_and_no_larger(preset, scale):
     assert config.steps <= whole.steps
     assert config.replay.capacity_steps <= whole.replay.capacity_steps
     assert config.iteration_steps <= config.steps
+
+
+def test_the_least_replay_has_room_for_the_environments_of_all_actors():
+    config = replace(resolve("dqn").config, actors=40)
+    least = scaled(config, 1e-6).replay.capacity_steps
+    assert least == 40 * scaled(replace(config, actors=0), 1e-6).replay.capacity_steps > 0
 
 
 def test_a_scale_of_one_changes_nothing():

@@ -154,7 +154,8 @@ def _run_on_ray(
         logs = _made(out) / LOGS
         with locked(out, "the suite's directory"):
             try:
-                check_nodes(out, sayer(console))
+                if given.ray != LOCAL:  # which is this machine
+                    check_nodes(out, sayer(console))
             except ConfigError:
                 if fresh:  # nothing was begun, and nothing is to be left of it
                     (out / LOCK).unlink()

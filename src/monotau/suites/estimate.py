@@ -9,7 +9,7 @@ import numpy as np
 
 from monotau.agent import Agent
 from monotau.brain import Brain
-from monotau.configs import Config
+from monotau.configs import ActorConfig, Config
 from monotau.log import Log
 from monotau.memory import MemoryPlan
 from monotau.presets import Resolved
@@ -92,12 +92,17 @@ def _trial(resolved: Resolved) -> tuple[float, float]:
 
 
 def _short(config: Config) -> Config:
-    """Return the same run, short: learning soon, at the least epsilon, and with as little memory as that needs."""
+    """Return the same run, short: learning soon, at the least epsilon, and with as little memory as that needs.
+
+    In one process: what actors would be worth depends on where they are.
+    """
     lanes, every = config.env.num_envs, config.update.every_steps
     iteration = -(-max(TRIAL_UPDATES * every, 4 * lanes) // lanes) * lanes
     kept = max(2 * iteration, lanes * 100, config.update.batch_size)
     return replace(
         config,
+        actors=0,
+        actor=ActorConfig(),
         steps=2 * iteration,
         iteration_steps=iteration,
         log_every_steps=2 * iteration + 1,

@@ -31,7 +31,9 @@ def scaled(config: Config, scale: float) -> Config:
 
     total = steps(config.steps)
     warmup = max(round(scale * replay.warmup_steps), min(replay.warmup_steps, config.update.batch_size))
-    capacity = min(replay.capacity_steps, max(round(scale * replay.capacity_steps), warmup, lanes * LEAST_LANE_STEPS))
+    capacity = min(
+        replay.capacity_steps, max(round(scale * replay.capacity_steps), warmup, config.lanes * LEAST_LANE_STEPS)
+    )
     return replace(
         config,
         steps=total,
