@@ -39,6 +39,8 @@ PAIRS = (
 WHOLE = 10**9
 """More evaluations than any run has."""
 
+ALL_WORLDS = "all worlds"
+
 
 def compared(study: Study, one: str, other: str) -> tuple[int, int, Estimate] | None:
     """Return how many environments and runs two methods have in common, and how likely one is better."""
@@ -87,11 +89,12 @@ def crossings(runs: Sequence[ReportedRun]) -> Iterator[list[str]]:
 
 
 def solved(runs: Sequence[ReportedRun]) -> Iterator[list[str]]:
-    """Return how many seeds solved a world for good, ever earned the treasure greedily, and when."""
+    """Return how many runs solved a world for good, ever earned the treasure greedily, and when; also of all worlds."""
     groups: dict[tuple[str, str], list[ReportedRun]] = {}
     for run in runs:
         if run.env.startswith("monotau/DeepSea") and run.state == "finished":
-            groups.setdefault((run.env, run.method), []).append(run)
+            for env in (ALL_WORLDS, run.env):
+                groups.setdefault((env, run.method), []).append(run)
     for (env, method), some in sorted(groups.items()):
         steps = [step for step in map(solved_at, some) if step is not None]
         ever = sum(any(line["return_mean"] > 0.9 for line in run.evaluations()) for run in some)
