@@ -33,7 +33,7 @@ def layout(lanes=1, frame_shape=(84, 84), frame_dtype="uint8"):
 
 
 def plan(available=None, config=None, **sizes):
-    sizes = {"networks": 5_000, "updates": 700, "libraries": 30} | sizes
+    sizes = {"networks": 5_000, "updates": 700, "libraries": 30, "actors": 0} | sizes
     return MemoryPlan(config=config or uniform(1_000), layout=layout(3, (5, 2)), available=available, **sizes)
 
 
@@ -116,6 +116,17 @@ def test_the_plan_of_a_run_counts_what_the_run_makes():
     assert found.networks > 0
 
 
+def test_actors_on_this_machine_take_their_libraries_each_and_those_elsewhere_nothing():
+    resolved = small_run(actors=60)
+    alone = MemoryPlan.of(small_run(), 10**10).total
+    assert MemoryPlan.of(resolved, 10**10).actors == 60 * LIBRARY_BYTES
+    # Sixty lanes share the replay's slots, which is a difference of less than a slot each.
+    assert MemoryPlan.of(resolved, 10**10, "10.0.0.1:6379").total == pytest.approx(alone, abs=60 * 40)
+    with pytest.raises(ConfigError, match=r"actors 23.40 GB = .*: no replay fits beside them, so use fewer actors, or"):
+        MemoryPlan.of(resolved, 10**10).check()
+    MemoryPlan.of(resolved, 10**10, "auto").check()
+
+
 def test_networks_on_a_gpu_take_none_of_this_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     found = MemoryPlan.of(small_run(device="cuda"), 10**10)
@@ -151,6 +162,7 @@ def test_ninety_percent_is_the_limit():
 
 def test_a_refusal_says_what_to_use_instead():
     atari = MemoryPlan(
+        actors=0,
         config=Uniform(capacity_steps=1_000_000),
         layout=layout(),
         networks=184_000_000,

@@ -99,7 +99,7 @@ class Agent:
         if self._training is None:
             display = Display(Console(stderr=True) if self.verbose else None)
             resolved = Resolved(self.config, self._envs())
-            plan_memory(resolved, display.say, force=force)
+            plan_memory(resolved, display.say, force=force, ray=ray)
             self._training = Training(resolved, self.brain, Log(), display)
         training, goal = self._training, self._training.step + total_steps
         with training.session(goal, ray):

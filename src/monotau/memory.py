@@ -1,11 +1,12 @@
 """What a run will take of the machine's memory, worked out before it starts, and what the machine has.
 
-    total = replay + networks + updates + libraries
+    total = replay + networks + updates + libraries + actors
 
     replay     slots * (bytes of a frame + 9), and 8.06 more a slot for priorities: what the arrays will have, exactly
     networks   weights of all networks, and gradients and moments of those that learn, exactly; 0 on a GPU
     updates    UPDATE_COPIES * float32 of both stacks of a batch: measured
     libraries  LIBRARY_BYTES: measured
+    actors     the libraries once more for each, if they are on this machine
 
 The replay's pages are taken only as it fills, so a run that does not fit fails after hours if nobody counts before.
 """
@@ -18,6 +19,7 @@ from math import prod
 from pathlib import Path
 
 from monotau.brain import Brain, pick_device
+from monotau.cluster.joining import LOCAL
 from monotau.errors import ConfigError
 from monotau.presets import Resolved
 from monotau.replay import Layout, ReplayConfig, ReplayMemory
@@ -48,12 +50,14 @@ class MemoryPlan:
     """Batches and what an update keeps for its gradients."""
     available: int | None
     """What the machine, or the container, can still give; None where that is not known."""
+    actors: int
+    """What processes take that act beside it."""
     libraries: int = LIBRARY_BYTES
     """What the program takes before it has anything to learn."""
 
     @classmethod
-    def of(cls, resolved: Resolved, available: int | None) -> "MemoryPlan":
-        """Work out what a run takes, without taking it."""
+    def of(cls, resolved: Resolved, available: int | None, ray: str = LOCAL) -> "MemoryPlan":
+        """Work out what a run takes of this machine, without taking it."""
         config, spec = resolved.config, resolved.envs.observation_spec
         layout = layout_of(config, spec)
         here = pick_device(config.device).type == "cpu"
@@ -64,6 +68,7 @@ class MemoryPlan:
             networks=Brain.blank(config, spec, resolved.envs.num_actions).memory() if here else 0,
             updates=UPDATE_COPIES * 4 * numbers if here else 0,
             available=available,
+            actors=config.actors * LIBRARY_BYTES if ray == LOCAL else 0,
         )
 
     @property
@@ -78,7 +83,7 @@ class MemoryPlan:
 
     @property
     def _rest(self) -> int:
-        return self.networks + self.updates + self.libraries
+        return self.networks + self.updates + self.libraries + self.actors
 
     def largest_capacity(self) -> int:
         """Return the largest `replay.capacity_steps`, up to the one asked for, that is not refused; 0 if none is."""
@@ -99,7 +104,9 @@ class MemoryPlan:
         # To three digits: what is available changes by the moment, and the number is to be good in the next one too.
         digits = 10 ** max(0, len(str(largest)) - 3)
         instead = (
-            f"use --replay.capacity-steps {largest // digits * digits}" if largest else "no replay fits beside them"
+            f"use --replay.capacity-steps {largest // digits * digits}"
+            if largest
+            else f"no replay fits beside them{', so use fewer actors' * bool(self.actors)}"
         )
         raise ConfigError(
             f"replay.capacity_steps is {self.config.capacity_steps}, but {self.sum}, and at most {LARGEST_SHARE:.0%} "
@@ -114,7 +121,7 @@ class MemoryPlan:
             "networks": self.networks,
             "updates": self.updates,
             "libraries": self.libraries,
-        }
+        } | ({"actors": self.actors} if self.actors else {})
         terms = " + ".join(f"{name} {_gigabytes(size)}" for name, size in parts.items())
         limit = "" if self.available is None else f" of {_gigabytes(self.available)} available"
         return f"{terms} = {_gigabytes(self.total)}{limit}"
@@ -124,9 +131,9 @@ def _gigabytes(size: int) -> str:
     return f"{size / 1e9:.2f} GB"
 
 
-def plan_memory(resolved: Resolved, say: Callable[[str], None], *, force: bool = False) -> None:
+def plan_memory(resolved: Resolved, say: Callable[[str], None], *, force: bool = False, ray: str = LOCAL) -> None:
     """Say what a run takes, where it is much; more than this machine can give is refused, unless forced."""
-    plan = MemoryPlan.of(resolved, available_bytes())
+    plan = MemoryPlan.of(resolved, available_bytes(), ray)
     try:
         plan.check()
     except ConfigError:

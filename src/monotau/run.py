@@ -134,7 +134,7 @@ def train_into(directory: Path, resolved: Resolved, console: Console, force: boo
             f"[bold]{escape(str(directory))}[/] is finished already; give another --out or --seed to train anew."
         )
     else:
-        plan_memory(resolved, display.say, force=force)
+        plan_memory(resolved, display.say, force=force, ray=ray)
         with joined_for_acting(config, resolved.envs, ray):
             agent = Agent.of(resolved)
             training = Training(resolved, agent.brain, Log(), display)

@@ -8,6 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -125,6 +126,13 @@ def test_an_actor_that_always_ends_stops_the_run(tmp_path, monkeypatch):
 def test_what_an_environment_raises_in_an_actor_is_raised_by_the_learner(tmp_path):
     with pytest.raises(EnvironmentFault, match=r"actor \d: Failing, step \d+: it raised RuntimeError: the mill is bro"):
         learned(partial(Failing, tmp_path, "raise", 100))
+
+
+@pytest.mark.slow
+def test_an_id_that_only_this_process_knows_is_refused_with_a_way_out():
+    gym.register("Ours-v0", entry_point=Counting)
+    with pytest.raises(ConfigError, match=r"actor \d: env.id 'Ours-v0' is unknown.*must be given as 'module:Env-v0'"):
+        learned("Ours-v0")
 
 
 def test_a_ready_made_environment_is_refused():

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from monotau.errors import ConfigError
-from monotau.suites.command import SuiteCommand
+from monotau.suites.command import SuiteCommand, _request
+from monotau.suites.grid import read_suite
 from tests.suites.test_command import TINY, ends, said, wait_for, written
 
 LONGER = {"settings": TINY["settings"] | {"steps": 3_000, "iteration_steps": 100}, "seeds": 2}  # type: ignore[operator]
@@ -138,7 +140,7 @@ def test_what_is_refused_is_one_line_in_time_and_leaves_nothing(tmp_path, place,
             (("--ray", f"127.0.0.1:{port}"), "Connection refused"),
             (("--ray", f"127.0.0.1:{silent.getsockname()[1]}"), "does not answer as a Ray cluster"),
             (("--ray", nodes["address"], "--cpus-per-run", "64"), "asks for 64 CPUs, 0 GPUs and 0.4 GB, but no node"),
-            (("--ray", nodes["address"], "--gpus-per-run", "0.5"), "asks for 1 CPUs, 0.5 GPUs"),
+            (("--ray", nodes["address"], "--gpus-per-run", "0.5"), "asks for 1 CPU, 0.5 GPUs"),
         ):
             start = time.monotonic()
             done = subprocess.run(words(file, out, *more), capture_output=True, text=True, env=place)
@@ -185,6 +187,17 @@ def test_what_cannot_be_asked_for(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", **changes))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_with_actors_asks_for_their_cpus_and_memory_too(tmp_path):
+    settings = TINY["settings"] | {"actors": 3, "actor": {"cpus": 0.5}}
+    suite = read_suite(written(tmp_path, settings=settings))
+    given = SuiteCommand(suite="", ray="auto")
+    resolved = suite.resolve(suite.cells[0], 2)
+    request = _request(given, resolved, 2)
+    assert request[:2] == (4.0, 0.0)  # two threads and one and a half for actors
+    assert request.memory > 4 * 380_000_000
+    assert _request(replace(given, cpus_per_run=0.5, force=True), resolved, 2) == (0.5, 0.0, 0)
 
 
 def test_without_ray_nothing_is_begun(tmp_path, monkeypatch):

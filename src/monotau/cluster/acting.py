@@ -197,8 +197,13 @@ class Actors(Stage):
             sending: Sending = self._ray.get(reference, timeout=self._config.actor.patience_seconds)
         except errors.RayTaskError as error:
             cause = error.cause
-            if isinstance(cause, ConfigError | EnvironmentFault):
-                raise type(cause)(f"actor {seat.number}: {cause}") from None
+            if isinstance(cause, ConfigError):
+                raise ConfigError(
+                    f"actor {seat.number}: {cause} Actors are other processes: an environment that only this one knows "
+                    "must be given as 'module:Env-v0', or as a callable that makes it."
+                ) from None
+            if isinstance(cause, EnvironmentFault):
+                raise EnvironmentFault(f"actor {seat.number}: {cause}") from None
             raise EnvironmentFault(f"actor {seat.number}: it raised {in_one_line(cause)}") from None
         except errors.RayError as error:  # the actor, its node, or what it sent is lost
             return in_one_line(error)

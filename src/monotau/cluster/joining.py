@@ -144,7 +144,8 @@ def _why(address: str, reason: str) -> str:
     if "Unauthenticated" in reason or "Authentication" in reason:
         return (
             f"the cluster at the Ray address {_named(address)} asks for a token that was not given: set "
-            "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as on its head."
+            "RAY_AUTH_MODE=token. Ray then takes ~/.ray/auth_token, as `ray start` does where there is one, or what "
+            "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH name."
         )
     if "Could not find any running Ray" in reason:
         return "the Ray address is 'auto', but no cluster runs on this machine and RAY_ADDRESS is not set."

@@ -24,7 +24,7 @@ from monotau.suites.driving import drive
 from monotau.suites.dry_run import show_estimate
 from monotau.suites.grid import Cell, Suite, read_suite, to_suite
 from monotau.suites.on_ray import RayWorkers
-from monotau.suites.placing import FINEST, Request, check_room, check_share
+from monotau.suites.placing import FINEST, Request, check_room, check_share, counted
 from monotau.suites.slurm import array_script
 from monotau.suites.workers import LOGS, LocalWorkers, python_command
 
@@ -58,7 +58,7 @@ class SuiteCommand:
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
     """Run cells as tasks of a Ray cluster: host:port, auto or local; DIR must be on storage that all nodes see."""
     cpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
-    """CPUs that Ray keeps for each run: a share of one, or a whole number; by default its threads."""
+    """CPUs that Ray keeps for each run: a share of one, or a whole number; by default its threads and actors."""
     gpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """GPUs that Ray keeps for each run: 0, a share of one, or a whole number; by default 0."""
     keep_checkpoints: bool = False
@@ -140,12 +140,8 @@ def _run_on_ray(
     given: SuiteCommand, suite: Suite, out: Path, finished: set[str], threads: int, console: Console
 ) -> None:
     """Run what is missing on the cluster that is named, after a look at all its nodes."""
-    cpus, gpus = given.cpus_per_run or float(threads), given.gpus_per_run or 0.0
     requests = {
-        cell.method.name: Request(
-            cpus, gpus, 0 if given.force else MemoryPlan.of(suite.resolve(cell, threads), None).total
-        )
-        for cell in _one_of_each_method(suite)
+        cell.method.name: _request(given, suite.resolve(cell, threads), threads) for cell in _one_of_each_method(suite)
     }
     with joined(given.ray or LOCAL):
         if not given.force:
@@ -168,8 +164,17 @@ def _run_on_ray(
                 jobs=given.jobs or None,
                 threads=threads,
             )
-            about = f"on Ray with {cpus:g} CPUs, {gpus:g} GPUs and {_threads(threads)}"
+            most = max(requests.values())
+            about = f"on Ray with {counted(most.cpus, 'CPU')}, {counted(most.gpus, 'GPU')} and {_threads(threads)}"
             drive(suite, out, finished, workers, given.retries, about, given.jobs or None, console)
+
+
+def _request(given: SuiteCommand, resolved: Resolved, threads: int) -> Request:
+    """Return what a run asks for; its actors are on the node that it is on."""
+    config = resolved.config
+    cpus = given.cpus_per_run or math.ceil(threads + config.actors * config.actor.cpus)
+    memory = 0 if given.force else MemoryPlan.of(resolved, None).total
+    return Request(float(cpus), given.gpus_per_run or 0.0, memory)
 
 
 def _run_one(given: SuiteCommand, suite: Suite, out: Path, threads: int, console: Console) -> None:

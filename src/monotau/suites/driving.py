@@ -69,7 +69,7 @@ def _summarise(tracks: list[Track], out: Path, console: Console) -> None:
     failed = [track for track in tracks if track.state == "failed"]
     left = len(tracks) - done - len(failed)
     say = sayer(console)
-    say(f"{done} of {len(tracks)} runs are finished" + (f", {left} are not; the same command goes on" if left else ""))
+    say(f"{done} of {len(tracks)} runs are finished" + (f", {left} to go; the same command goes on" if left else ""))
     for track in failed:
         say(f"[red]failed[/] {escape(track.name)}: {escape(track.reason)}")
     if done:

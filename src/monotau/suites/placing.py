@@ -56,4 +56,9 @@ def _size(has: Mapping[str, float]) -> tuple[float, ...]:
 
 def _words(resources: Mapping[str, float]) -> str:
     gpus, cpus, memory = _size(resources)
-    return f"{cpus:g} CPUs, {gpus:g} GPUs and {memory / 1e9:.1f} GB"
+    return f"{counted(cpus, 'CPU')}, {counted(gpus, 'GPU')} and {memory / 1e9:.1f} GB"
+
+
+def counted(number: float, what: str) -> str:
+    """Write a number of things."""
+    return f"{number:g} {what}{'s' * (number != 1)}"
