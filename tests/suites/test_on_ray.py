@@ -226,7 +226,7 @@ def node(name: str, alive: bool = True, **resources: float) -> dict[str, object]
 def test_a_request_must_fit_into_one_node():
     nodes = [node("n1", CPU=8.0, memory=9e9), node("n2", CPU=2.0, GPU=1.0, memory=4e9), node("n3", False, CPU=64.0)]
     check_room([Request(8.0, 0.0, 9_000_000_000), Request(1.0, 0.5, 0)], nodes)
-    message = "asks for 4 CPUs, 1 GPUs and 1.0 GB, but no node has that; the largest, n2, has 2 CPUs, 1 GPUs and 4.0 GB"
+    message = "asks for 4 CPUs, 1 GPU and 1.0 GB, but no node has that; the largest, n2, has 2 CPUs, 1 GPU and 4.0 GB"
     with pytest.raises(ConfigError, match=message):
         check_room([Request(1.0, 0.0, 0), Request(4.0, 1.0, 1_000_000_000)], nodes)
     with pytest.raises(ConfigError, match="--force, if the cluster grows on demand"):

@@ -99,6 +99,7 @@ class RayWorkers(Workers):
         # Unwrapped: where types are checked as the program runs, what checks them is no generator function.
         self._task = ray.remote(max_retries=0, num_returns="streaming")(inspect.unwrap(minder()))
         self._handed: dict[Any, Track] = {}
+        self._begun: set[Any] = set()  # of these
 
     @property
     def room(self) -> bool:
@@ -131,10 +132,15 @@ class RayWorkers(Workers):
         ready, _ = ray.wait([*self._handed], num_returns=len(self._handed), timeout=0)
         events: list[tuple[Track, Began | Outcome]] = []
         for task in ready:
-            track, event = self._handed[task], _next(task)
+            event = _next(task)
+            if event is None:
+                continue
+            events.append((self._handed[task], event))
             if isinstance(event, Outcome):
                 del self._handed[task]
-            events.append((track, event))
+                self._begun.discard(task)
+            else:
+                self._begun.add(task)
         return events
 
     def stop(self) -> None:
@@ -145,19 +151,23 @@ class RayWorkers(Workers):
             for task in self._handed:
                 ray.cancel(task, force=force)
             deadline = time.monotonic() + seconds
-            while self._handed and time.monotonic() < deadline:
+            while self._begun and time.monotonic() < deadline:  # the others have no process yet, and now get none
                 self.poll()
                 time.sleep(0.05)
         self._handed.clear()
+        self._begun.clear()
 
 
-def _next(task: Any) -> Began | Outcome:
-    """Take what a task has to say next, which is there."""
+def _next(task: Any) -> Began | Outcome | None:
+    """Take what a task has to say next, if it is there."""
     import ray
     from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 
     try:
-        said = ray.get(next(task))
+        # Not next(task): of a task that was cancelled, that may wait for ever for a last word which never comes.
+        if (said := task._next_sync(timeout_s=0)).is_nil():
+            return None
+        said = ray.get(said)
     except StopIteration:
         return Outcome(None, "its task ended without a word")
     except (RayTaskError, RuntimeEnvSetupError) as error:
