@@ -66,6 +66,7 @@ with locked(Path({str(tmp_path)!r})):
 @pytest.fixture
 def restored_handlers():
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and so it is to stay
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -38,12 +38,15 @@ def minder() -> Callable[..., Generator[str | int]]:
 
     def mind(tether: str, words: list[str], log: str, settings: Mapping[str, str], grace: float) -> Any:
         import os
+        import signal
         import subprocess
         import sys
         import time
 
         import ray
 
+        # By this Ray interrupts a task; a driver that was started in the background of a script passes on its deafness.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         node = os.getppid()
         yield ray.util.get_node_ip_address()
         # What Ray puts before our packages is for its own processes.
