@@ -53,7 +53,7 @@ class Training:
             stack.enter_context(torch_threads(self.config.threads))
             if self.config.actors and self.step < total_steps:
                 stack.enter_context(joined_for_acting(self.config, self.envs, ray))
-                self.stage = actors = Actors(self.config, self.envs, self.brain, self.display.say)
+                self.stage = actors = Actors(self.config, self.envs, self.brain, self.display.say, self.updates)
                 stack.callback(actors.close)
             stack.enter_context(self.display.bar(total_steps, self.step))
             yield

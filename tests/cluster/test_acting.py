@@ -1,5 +1,6 @@
 """Actors of a real Ray: steps add up, weights travel, and whoever dies is replaced."""
 
+import json
 import os
 import signal
 import sys
@@ -168,6 +169,8 @@ def test_a_run_with_actors_that_was_cut_off_goes_on(tmp_path):
     assert not (tmp_path / "result.json").exists()
     train_agent("CartPole-v1", tmp_path, "dqn", verbose=False, **settings)
     assert '"steps": 600' in (tmp_path / "result.json").read_text()
+    lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert max(line["lag_updates"] for line in lines if line["kind"] == "train") <= 10 + IN_FLIGHT * 2 * 7 / 2 + 1
 
 
 @pytest.mark.slow

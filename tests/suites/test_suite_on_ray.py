@@ -21,7 +21,7 @@ from monotau.suites.command import SuiteCommand, _request
 from monotau.suites.grid import read_suite
 from tests.suites.test_command import TINY, ends, said, wait_for, written
 
-LONGER = {"settings": TINY["settings"] | {"steps": 3_000, "iteration_steps": 100}, "seeds": 2}  # type: ignore[operator]
+LONGER = {"settings": TINY["settings"] | {"steps": 3_000, "iteration_steps": 100}, "seeds": 2}
 
 
 @pytest.fixture(scope="module")

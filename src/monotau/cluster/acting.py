@@ -89,7 +89,10 @@ class Seat:
 class Actors(Stage):
     """Hands out orders, takes what comes back, and replaces who is gone."""
 
-    def __init__(self, config: Config, envs: EnvFactory, brain: Brain, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: Config, envs: EnvFactory, brain: Brain, say: Callable[[str], None], updates: int = 0
+    ) -> None:
+        """`updates` are those that the brain has made before."""
         import ray
 
         self._ray, self._config, self._envs, self._brain, self._say = ray, config, envs, brain, say
@@ -100,7 +103,7 @@ class Actors(Stage):
             for number in range(config.actors)
         ]
         self._schedules = [replace(config.epsilon, end=float(end)) for end in config.actor.epsilons(config.lanes)]
-        self._updates, self._version = 0, -1
+        self._updates, self._version = updates, -1
         self._weights: Any = None
         self._seen: dict[str, list[torch.Tensor]] = {"lag_updates": []}
 
@@ -173,7 +176,7 @@ class Actors(Stage):
         """Return whose first order is done, or will never be; wait for one."""
         waiting = {seat.orders[0][0]: seat for seat in self._seats if seat.orders}
         while waiting:
-            ready, _ = self._ray.wait([*waiting], num_returns=1, timeout=LOOK_SECONDS)
+            self._ray.wait([*waiting], num_returns=1, timeout=LOOK_SECONDS)
             ready, _ = self._ray.wait([*waiting], num_returns=len(waiting), timeout=0)
             if ready:
                 return [waiting[reference] for reference in ready]
