@@ -85,6 +85,11 @@ class Agent:
         """How many steps it has learned from."""
         return self._training.step if self._training else 0
 
+    @property
+    def unit(self) -> float:
+        """Raw reward that the networks' 1 stands for; every number that this class returns is in raw rewards."""
+        return self.brain.unit.value
+
     def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL) -> "Agent":
         """Train for so many steps more; `evaluated` adds the evaluations to the history.
 
@@ -174,6 +179,7 @@ class Agent:
         batch = torch.from_numpy(stacks).to(self.brain.device)
         network = self.brain.learner.online
         view = network.look(batch, network.fractions(Role.ACT, len(batch), None))
+        view = view.affine(*(torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit, 0.0)))
         return view.map(lambda tensor: tensor[0]) if single else view
 
     def quantiles(self, observation: Any, taus: Any) -> Float[Tensor, "..."]:
@@ -183,14 +189,14 @@ class Agent:
         fractions = torch.as_tensor(taus, dtype=torch.float32)
         if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
-        values = self.brain.learner.online.quantiles(batch, fractions.to(self.brain.device))
+        values = self.brain.learner.online.quantiles(batch, fractions.to(self.brain.device)) * self.unit
         return values[0] if single else values
 
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:
         """Exploration bonus of each action, before its weight c: `[A]`, or `[B, A]` for a batch."""
         stacks, single, _ = self._stacks(observation)
         with torch.no_grad():
-            bonus = self.brain.explorer.bonus(torch.from_numpy(stacks).to(self.brain.device), None)
+            bonus = self.brain.explorer.bonus(torch.from_numpy(stacks).to(self.brain.device), None) * self.unit
         return bonus[0] if single else bonus
 
     def save(self, directory: str | Path) -> None:

@@ -11,7 +11,9 @@ from monotau.errors import ConfigError
 from monotau.learner import Learner
 from monotau.networks.compiling import Compiler
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
+from monotau.networks.inputs import InputScaling
 from monotau.networks.layers import Layers, settle_precision
+from monotau.return_unit import ReturnUnit
 from monotau.rollout import Policy
 
 
@@ -27,6 +29,7 @@ class Brain:
 
     def __init__(self, config: Config, spec: ObservationSpec, actions: int, device: torch.device | None = None) -> None:
         device = device or pick_device(config.device)
+        scaling = InputScaling(spec, config.env.frame_stack, enabled=config.scale_observations)
         factory = NetworkFactory(
             spec,
             config.env.frame_stack,
@@ -38,8 +41,9 @@ class Brain:
             config.seed,
             device,
             Compiler(wanted=config.compile),
+            scaling,
         )
-        self.device = factory.device
+        self.device, self.scaling, self.unit = factory.device, scaling, ReturnUnit(config.return_scale)
         self.learner = Learner(factory, double_q=config.double_q)
         self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
         self.curious = Policy(self.learner.online, actions, self.explorer)
@@ -63,12 +67,19 @@ class Brain:
 
     def state(self) -> dict[str, Tensor]:
         """Everything learned, by name."""
-        return self.learner.state() | prefixed("explorer", self.explorer.state())
+        return (
+            self.learner.state()
+            | prefixed("explorer", self.explorer.state())
+            | prefixed("observations", self.scaling.state())
+            | prefixed("returns", self.unit.state())
+        )
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `state` returned."""
         self.learner.load_state(tensors)
         self.explorer.load_state(unprefixed("explorer", tensors))
+        self.scaling.load_state(unprefixed("observations", tensors))
+        self.unit.load_state(unprefixed("returns", tensors))
 
     def memory(self) -> int:
         """Return the bytes of all weights, their gradients and what optimisers remember."""

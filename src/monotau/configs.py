@@ -109,6 +109,11 @@ class Config:
     """Rewards summed before the target network is asked."""
     double_q: bool = True
     """Let the online network choose the next action of a target (False: the target network does, the paper's Eq. 6)."""
+    return_scale: float | None = None
+    """Unit in which returns are learned, and in which kappa and the weight of bonuses count; by default it is measured
+    from the rewards. What is shown is in raw rewards."""
+    scale_observations: bool = True
+    """Scale the numbers of vectors by their bounds, or where they have none by running statistics of replayed steps."""
     iteration_steps: int = 5_000
     """Training steps between checkpoints; an iteration starts with fresh environments."""
     log_every_steps: int = 1_000
@@ -141,6 +146,11 @@ class Config:
         check_least("", self, steps=1, seed=0, n_step=1, iteration_steps=1, log_every_steps=1, threads=0)
         check_least("", self, actors=0)
         self.explorer.check(self.head)
+        if self.return_scale is not None and not (math.isfinite(self.return_scale) and self.return_scale > 0):
+            raise ConfigError(
+                f"return_scale is {self.return_scale}, but must be a finite number above 0: it is the unit of returns; "
+                "leave it out to have it measured."
+            )
         if not self.actors and self.actor != ActorConfig():
             raise ConfigError("there are settings for actors, but actors is 0, so that nobody would heed them.")
         if not 0 <= self.gamma <= 1:

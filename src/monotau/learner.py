@@ -44,11 +44,13 @@ class Learner:
         self.target = factory.make("online")
         self.target.requires_grad_(False)
         self.trainer = factory.trainer(self.online)
-        self.double_q = double_q
+        self.double_q, self.scaling = double_q, factory.scaling
         self._losses = Compiled(self.losses, factory.compiler)
 
     def update(self, batch: Batch, generator: torch.Generator, *, with_current: bool) -> Update:
         """One step on a batch; `with_current` adds the target's view of the replayed pairs, by the same pass."""
+        if self.scaling is not None:
+            self.scaling.observe(batch.observations)
         for network in (self.online, self.target):
             network.renew(generator)
         draws = self.draw(len(batch.actions), generator, with_current=with_current)
@@ -81,8 +83,7 @@ class Learner:
     @torch.no_grad()
     def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:
         """Best next actions by the online network (double Q-learning)."""
-        view: Distribution = self.online(batch.next_observations, draws.choice, constants)
-        return view.mean().argmax(dim=1)
+        return self.online.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
 
     @torch.no_grad()
     def _target_view(
@@ -98,7 +99,7 @@ class Learner:
         size = len(batch.actions)
         if best is None and self.target.head.samples:
             # A sampling head picks actions by fractions of their own, hence by a pass of its own.
-            best = self.target(batch.next_observations, draws.choice, constants).mean().argmax(dim=1)
+            best = self.target.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
         observations, actions = batch.next_observations, best
         if with_current:
             observations = torch.cat([batch.observations, observations])

@@ -57,7 +57,7 @@ def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
     return {"optimiser": {"learning_rate": learning_rate, "epsilon": epsilon}}
 
 
-SMOOTH_NDQFN = Ndqfn(increment="softplus")
+PAPER_NDQFN = Ndqfn(anchor="lowest", baseline="sigmoid", increment="relu", increment_scale="1/N", stratified=False)
 IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
 DQN_ADAM = adam(6.25e-5, 1.5e-4)
 C51_ADAM = adam(2.5e-4)
@@ -65,6 +65,12 @@ C51_ADAM = adam(2.5e-4)
 PRESETS: Mapping[str, Preset] = {
     "ndqfn-dpe": Preset(about="NDQFN explored by DPE: the paper's method", head=Ndqfn(), explorer=Dpe()),
     "ndqfn": Preset(about="quantile functions that cannot cross", head=Ndqfn()),
+    "ndqfn-dpe-paper": Preset(
+        about="NDQFN+DPE to the letter of the paper, whose steps die where returns fall",
+        head=PAPER_NDQFN,
+        explorer=Dpe(kappa=1.0),
+    ),
+    "ndqfn-paper": Preset(about="NDQFN to the letter of the paper", head=PAPER_NDQFN),
     "ndqfn-vpe": Preset(
         about="NDQFN explored by the value-based prediction error", head=Ndqfn(), explorer=Dpe(error="value")
     ),
@@ -74,12 +80,13 @@ PRESETS: Mapping[str, Preset] = {
         head=Ndqfn(),
         explorer=DeepDpe(),
         n_step=1,  # novelty of the states that n steps skip would be lost
-        settings={"epsilon": {"end": 0.01, "decay_steps": 0}},
+        # Novelty is worth about 1, in the same unit as the rewards.
+        settings={"epsilon": {"end": 0.01, "decay_steps": 0}, "return_scale": 1.0},
     ),
     "ndqfn-fqf": Preset(about="NDQFN with knots proposed for each state", head=NdqfnFqf()),
     "ndqfn-dpe-fast": Preset(
         about="NDQFN+DPE for small machines: prioritised, and on Atari not the paper's protocol",
-        head=SMOOTH_NDQFN,
+        head=Ndqfn(),
         explorer=Dpe(),
         replay=Prioritized(),
         n_step=5,
@@ -87,7 +94,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "ndqfn-fast": Preset(
         about="NDQFN for small machines: prioritised, and on Atari not the paper's protocol",
-        head=SMOOTH_NDQFN,
+        head=Ndqfn(),
         replay=Prioritized(),
         n_step=5,
         atari_profile="atari-fast",

@@ -102,6 +102,8 @@ def _checked(value: Any, hint: Any, path: str) -> Any:
             raise unknown_name(path, value, arguments)
         return value
     if origin in (Union, types.UnionType):
+        if type(value) is int and int not in arguments and float in arguments:
+            return _checked(value, float, path)
         if type(value) not in arguments:
             options = ", ".join(option.__name__ for option in arguments)
             raise ConfigError(f"{path} is {brief(value)}, but must be one of: {options}.")

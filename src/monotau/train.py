@@ -22,6 +22,9 @@ from monotau.replay import Batch, Layout
 from monotau.stage import Here, Stage
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 
+IN_UNITS = {"q_mean", "q_std", "bonus_mean", "bonus_taken", "bonus_other"}
+"""Numbers that networks work out in the unit of returns, and that are logged in raw rewards."""
+
 
 def layout_of(config: Config, spec: ObservationSpec) -> Layout:
     """Return what the replay of a run must know."""
@@ -80,8 +83,10 @@ class Training:
                     window.returns += move.returns
                     before, self.step = self.step, self.step + len(move.steps.actions)
                     if self.replay.ready:
+                        self.brain.unit.look(self.replay, self.step)
                         for _ in range(passed(before, self.step, config.update.every_steps)):
-                            batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
+                            batch = self.replay.sample(config.update.batch_size, drawing, self.brain.unit.value)
+                            batch = batch.to(self.brain.device)
                             self.batch = batch
                             update = learner.update(batch, learning, with_current=explorer.wants_target)
                             explorer.learn(batch, update.current, learning)
@@ -172,9 +177,15 @@ class Training:
         if window.losses:
             # Streams of its own: how often is logged must not change what is learned.
             seed = self.config.seed
-            rows = self.replay.sample(self.config.update.batch_size, numpy_stream(seed, "diagnosis", self.step))
+            diagnosis = numpy_stream(seed, "diagnosis", self.step)
+            rows = self.replay.sample(self.config.update.batch_size, diagnosis, self.brain.unit.value)
             fractions = torch_stream(seed, "diagnosis", self.step)
-            numbers |= self.brain.learner.diagnose(rows.to(self.brain.device), fractions)
+            rows = rows.to(self.brain.device)
+            numbers |= self.brain.learner.diagnose(rows, fractions) | self.brain.explorer.diagnose(rows, fractions)
+        for name in IN_UNITS & numbers.keys():
+            if (number := numbers[name]) is not None:
+                numbers[name] = number * self.brain.unit.value
+        numbers["return_unit"] = self.brain.unit.value
         numbers["updates_per_second"] = (self.updates - window.updates) / seconds
         numbers["steps_per_second"] = (self.step - window.step) / seconds
         self._write("train", numbers)

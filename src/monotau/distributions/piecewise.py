@@ -19,6 +19,8 @@ class PiecewiseLinear(Distribution):
 
     knots: Float[Tensor, "*shared K"]
     values: Float[Tensor, "*batch K"]
+    centre: Float[Tensor, "*batch"] | None = None
+    """The mean, where it is known; else it is computed."""
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -41,6 +43,8 @@ class PiecewiseLinear(Distribution):
 
         Departure: the paper integrates over [p0, pN] only (mass 0.998), which is not an expectation.
         """
+        if self.centre is not None:
+            return self.centre
         half = self.knots.diff(dim=-1) / 2
         first, last = self.knots[..., :1], self.knots[..., -1:]
         weights = torch.cat([half, 1 - last], dim=-1) + torch.cat([first, half], dim=-1)
@@ -61,12 +65,14 @@ class PiecewiseLinear(Distribution):
 
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "PiecewiseLinear":
         """Return the distribution of `shift + scale * Z`."""
-        return PiecewiseLinear(self.knots, shift[..., None] + scale[..., None] * self.values)
+        centre = None if self.centre is None else shift + scale * self.centre
+        return PiecewiseLinear(self.knots, shift[..., None] + scale[..., None] * self.values, centre)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PiecewiseLinear":
         """Apply `function` to the batched tensors."""
         knots = self.knots if self.knots.ndim == 1 else function(self.knots)
-        return PiecewiseLinear(knots, function(self.values))
+        centre = None if self.centre is None else function(self.centre[..., None])[..., 0]
+        return PiecewiseLinear(knots, function(self.values), centre)
 
 
 def uniform_support(count: int) -> tuple[float, ...]:

@@ -19,6 +19,9 @@ class Explorer(ABC):
     wants_target: bool = False
     """Whether `learn` needs the target network's distributions of the replayed states and actions."""
 
+    wants_spread: bool = False
+    """Whether `scores` needs more than the mean of the predicted returns, which costs some heads another network."""
+
     @abstractmethod
     def scores(
         self,
@@ -26,7 +29,10 @@ class Explorer(ABC):
         prediction: Distribution,
         generator: torch.Generator | None,
     ) -> Float[Tensor, "B A"]:
-        """Return what to maximise when acting, given the online network's prediction `[B, A]`."""
+        """Return what to maximise when acting, given the online network's prediction `[B, A]`.
+
+        Without `wants_spread` that is the mean alone, as a point.
+        """
 
     @abstractmethod
     def bonus(
@@ -37,6 +43,10 @@ class Explorer(ABC):
     def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
         """Learn from a replayed batch; the default has nothing to learn."""
         return
+
+    def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
+        """Return numbers worth logging about the bonus in the states of a batch; none by default."""
+        return {}
 
     def metrics(self) -> dict[str, float]:
         """Return averages since the last call."""

@@ -9,13 +9,12 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError, check_least, check_positive
+from monotau.errors import ConfigError, check_least
 from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, Network, Role
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.networks.heads.dqn import Dqn, DqnHead
 from monotau.networks.layers import Layers
-from monotau.networks.torsos import prepare
 from monotau.replay import Batch
 
 
@@ -32,8 +31,6 @@ class DeepDpe(ExplorerConfig):
     """Weight of the bonus; what was never seen keeps about a third of its novelty, so 3 makes it worth about 1."""
     views: int = 8
     """Random return distributions for each action; i is their mean distance, so that none is near by chance alone."""
-    gain: float = 2.5
-    """Factor on the first weights of target and predictor. At 1 they hardly tell states apart, and nothing is novel."""
     future_rate: float = 0.1
     """Share of U's weights that its target takes over at each update."""
 
@@ -41,7 +38,6 @@ class DeepDpe(ExplorerConfig):
         if not (math.isfinite(self.c) and self.c >= 0):
             raise ConfigError(f"explorer.c is {self.c}, but must be a number that is not negative.")
         check_least("explorer.", self, views=1)
-        check_positive("explorer.", self, "gain")
         if not 0 < self.future_rate <= 1:
             raise ConfigError(f"explorer.future_rate is {self.future_rate}, but must be above 0 and at most 1.")
 
@@ -69,14 +65,12 @@ class DeepDpeExplorer(Explorer):
 
     def __init__(self, config: DeepDpe, factory: NetworkFactory) -> None:
         self.config, self.actions = config, factory.actions
-        plain = replace(factory, layers=Layers(factory.layers.precision))
+        plain = replace(factory, layers=Layers(factory.layers.precision, last_gain=1.0))
         views = replace(plain, actions=factory.actions * config.views)
         values = replace(plain, head=Dqn(hidden=128))
         self.input_scale = Scale()
         self.target, self.predictor = (views.make(name) for name in ("frozen target", "predictor"))
         self.future, self.future_target = (values.make("future") for _ in range(2))
-        for network in (self.target, self.predictor):
-            amplify(network, config.gain)
         for network in (self.future, self.future_target):
             silence(network)  # nothing is known to be novel further on
         self.networks = {
@@ -157,7 +151,7 @@ class DeepDpeExplorer(Explorer):
     @torch.no_grad()
     def _measure(self, batch: Batch, generator: torch.Generator) -> None:
         """Set the scales on the first batch: inputs to a unit root mean square, distances to a unit mean."""
-        size = prepare(batch.observations, self.target.torso.spec).square().mean().sqrt()
+        size = self.target.torso.inputs(batch.observations).square().mean().sqrt()
         self.input_scale.factor.copy_(torch.where(size > 0, 1 / size, 1.0))
         fractions = self.predictor.fractions(Role.ACT, len(batch.actions), generator)
         looks = (network.look(batch.observations, fractions) for network in (self.target, self.predictor))
@@ -200,11 +194,3 @@ def silence(network: Network) -> None:
     head = network.head
     assert isinstance(head, DqnHead)  # noqa: S101  # for the type checker
     head.last.shrink(0.0)
-
-
-@torch.no_grad()
-def amplify(network: Network, factor: float) -> None:
-    """Multiply all weight matrices but those that embed fractions, so that outputs depend on the state."""
-    for name, parameter in network.named_parameters():
-        if parameter.ndim > 1 and "embedding" not in name:
-            parameter.mul_(factor)

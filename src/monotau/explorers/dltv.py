@@ -42,6 +42,8 @@ class Dltv(ExplorerConfig):
 class DltvExplorer(Explorer):
     """Counts its decisions, which is the time t that the bonus decays with; random steps are none of them."""
 
+    wants_spread = True
+
     def __init__(self, config: Dltv, online: Network) -> None:
         self.config, self.online = config, online
         self.decisions = 0

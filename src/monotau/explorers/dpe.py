@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, check_positive
 from monotau.explorers.base import Explorer, ExplorerConfig, drained
-from monotau.networks import Estimate, Network, Role
+from monotau.networks import Estimate, HeadConfig, Network, Role
 from monotau.networks.compiling import Compiled
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.replay import Batch
@@ -23,7 +23,10 @@ class Dpe(ExplorerConfig):
     """Act greedily on Q + c * i, i the distance between the target's and a predictor's return distribution."""
 
     c: float = 1.0
-    """Weight of the bonus; 1 suits rewards clipped to [-1, 1]."""
+    """Weight of the bonus, which is in the same unit as the returns."""
+    kappa: float = 0.05
+    """Where the predictor's Huber loss turns from quadratic to linear, in the unit of returns. Below it the loss fits
+    expectiles: with the head's usual 1, a bonus of a tenth to a quarter of the spread remains for ever, everywhere."""
     error: Literal["distribution", "value"] = "distribution"
     """Distance: 1-Wasserstein between the distributions (DPE), or between their means only (value-based error)."""
     target: Literal["shared", "frozen"] = "shared"
@@ -36,6 +39,7 @@ class Dpe(ExplorerConfig):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.c) and self.c >= 0):
             raise ConfigError(f"explorer.c is {self.c}, but must be a number that is not negative.")
+        check_positive("explorer.", self, "kappa")
         if not 0 < self.predictor_fraction <= 1:
             raise ConfigError(
                 f"explorer.predictor_fraction is {self.predictor_fraction}, but must be above 0 and at most 1: "
@@ -53,9 +57,12 @@ class DpeExplorer(Explorer):
     def __init__(self, config: Dpe, factory: NetworkFactory, target: Network) -> None:
         self.config = config
         self.wants_target = config.target == "shared"
-        self.target = target if self.wants_target else factory.make("frozen target")
-        self.predictor = factory.make("predictor")
-        self.trainer = factory.trainer(self.predictor)
+        # Unlike the online network, a predictor (and what it is to learn, if that is a random network) must tell
+        # states and actions apart from the start: what it knows nothing of is then far from the target.
+        apart = replace(factory, layers=replace(factory.layers, last_gain=1.0), head=narrow(factory.head, config.kappa))
+        self.target = target if self.wants_target else apart.make("frozen target")
+        self.predictor = apart.make("predictor")
+        self.trainer = apart.trainer(self.predictor)
         # Count, mean and sum of squared deviations (Welford) of all bonuses seen while acting.
         self.moments = torch.zeros(3, dtype=torch.float64)
         self._fresh = torch.zeros(3, dtype=torch.float64)  # those of them that others do not know of
@@ -139,6 +146,14 @@ class DpeExplorer(Explorer):
         """Losses of the predictor, and what its head learns beside them; no side effects."""
         return self.predictor.losses(observations, actions, fractions, self.predictor.head.constants(), target)
 
+    @torch.no_grad()
+    def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
+        """Mean bonus of the replayed actions, and of the others in the same states: novelty is in the difference."""
+        bonus = self.bonus(batch.observations, generator)
+        taken = torch.nn.functional.one_hot(batch.actions, bonus.shape[1]).bool()
+        numbers = {"bonus_taken": bonus[taken].mean().item()}
+        return numbers | ({"bonus_other": bonus[~taken].mean().item()} if bonus.shape[1] > 1 else {})
+
     def metrics(self) -> dict[str, float]:
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
         return drained(bonus_mean=self.seen, predictor_loss=self.lost)
@@ -161,6 +176,12 @@ class DpeExplorer(Explorer):
             self.target.changed()
         self.moments = tensors["moments"].clone()
         self._fresh = torch.zeros(3, dtype=torch.float64)
+
+
+def narrow(head: HeadConfig, kappa: float) -> HeadConfig:
+    """Return a head's settings with another kappa; C51, which is fitted by cross-entropy, has none."""
+    settings: Any = head
+    return replace(settings, kappa=kappa) if hasattr(head, "kappa") else head
 
 
 def merged(one: Float[Tensor, "3"], other: Float[Tensor, "3"]) -> Float[Tensor, "3"]:

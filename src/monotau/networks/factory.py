@@ -12,6 +12,7 @@ from monotau.envs.spec import ObservationSpec
 from monotau.errors import Divergence, check_positive
 from monotau.networks.compiling import Compiler
 from monotau.networks.heads import HeadConfig
+from monotau.networks.inputs import InputScaling
 from monotau.networks.layers import Layers
 from monotau.networks.network import Network
 from monotau.networks.torsos import TorsoConfig
@@ -50,6 +51,8 @@ class NetworkFactory:
     seed: int
     device: torch.device
     compiler: Compiler = field(default_factory=lambda: Compiler(wanted=False))
+    scaling: InputScaling | None = None
+    """Shared by all networks; without, they see observations as they are."""
 
     def make(self, name: str) -> Network:
         """Make a network whose weights are drawn from the stream of its name; other randomness is left untouched."""
@@ -58,6 +61,7 @@ class NetworkFactory:
             torch.default_generator.manual_seed(stream_seed(self.seed, f"weights of {name}"))
             torso = self.torso.build(self.spec, self.stack, self.layers.precision)
             network = Network(torso, self.head.build(torso.features, self.actions, self.layers))
+        torso.scaling = self.scaling
         return network.to(self.device)
 
     def trainer(self, network: Network) -> "Trainer":

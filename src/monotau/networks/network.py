@@ -35,6 +35,15 @@ class Network(nn.Module):
         distribution: Distribution = self.head(self.torso(observations), fractions, constants, actions)
         return distribution
 
+    def values(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        fractions: Float[Tensor, "B n"],
+        constants: Constants,
+    ) -> Float[Tensor, "B A"]:
+        """Mean return of every action, with no more work than it takes."""
+        return self.head.values(self.torso(observations), fractions, constants)
+
     def losses(
         self,
         observations: Shaped[Tensor, "B S *frame"],
@@ -58,6 +67,13 @@ class Network(nn.Module):
     ) -> Distribution:
         """Like `forward`, without gradients and with constants kept since the weights last changed."""
         return self.forward(observations, fractions, self.kept(), actions)
+
+    @torch.no_grad()
+    def look_values(
+        self, observations: Shaped[Tensor, "B S *frame"], fractions: Float[Tensor, "B n"]
+    ) -> Float[Tensor, "B A"]:
+        """Like `values`, without gradients and with the constants kept."""
+        return self.values(observations, fractions, self.kept())
 
     @torch.no_grad()
     def kept(self) -> Constants:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, check_least
-from monotau.networks.layers import Precision, large_products
+from monotau.networks.inputs import InputScaling, input_shape, prepare
+from monotau.networks.layers import Precision, initialised, large_products
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Filters, kernel and stride of the Nature DQN's convolutions."""
@@ -26,32 +26,20 @@ class Torso(nn.Module):
     def __init__(self, spec: ObservationSpec, body: nn.Module, features: int, precision: Precision) -> None:
         super().__init__()
         self.spec, self.body, self.features, self.precision = spec, body, features, precision
+        self.scaling: InputScaling | None = None
+        """Set by whoever makes networks that share it."""
+
+    def inputs(self, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B ..."]:
+        """Return what the body sees of stacked observations."""
+        inputs = prepare(observations, self.spec)
+        return inputs if self.scaling is None else self.scaling(inputs)
 
     def forward(self, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B D"]:
         """Features of a batch of stacked observations."""
-        inputs = prepare(observations, self.spec)
+        inputs = self.inputs(observations)
         with large_products(self.precision, inputs.device):
             features: Tensor = self.body(inputs)
         return features
-
-
-def prepare(observations: Shaped[Tensor, "B S *frame"], spec: ObservationSpec) -> Float[Tensor, "B ..."]:
-    """Bring stored frames to floats of about unit size: `[B, S*C, H, W]` for images, `[B, S*size]` for the rest."""
-    if spec.kind == "discrete":
-        return F.one_hot(observations.long(), spec.size).flatten(1).float()
-    inputs = observations * spec.scale  # in float32, whatever they were
-    if spec.kind == "vector":
-        return inputs.flatten(1)
-    if inputs.ndim > 4:  # grey images come without a channel axis
-        inputs = (inputs.movedim(-1, 2) if spec.channels_last else inputs).flatten(1, 2)
-    # With channels last in memory, the way back through convolutions of few channels takes a third of the time.
-    return inputs.contiguous(memory_format=torch.channels_last) if torch.is_grad_enabled() else inputs
-
-
-def input_shape(spec: ObservationSpec, stack: int) -> tuple[int, ...]:
-    """Shape of one prepared observation."""
-    blank = torch.zeros(1, stack, *spec.shape, dtype=getattr(torch, spec.dtype), device="meta")  # takes no memory
-    return tuple(prepare(blank, spec).shape[1:])
 
 
 class TorsoConfig(ABC):
@@ -83,7 +71,7 @@ class Mlp(TorsoConfig):
         sizes = [torch.Size(input_shape(spec, stack)).numel()] + [self.width] * self.layers
         layers: list[nn.Module] = [nn.Flatten()]
         for i in range(self.layers):
-            layers += [nn.Linear(sizes[i], sizes[i + 1]), nn.ReLU()]
+            layers += [initialised(nn.Linear(sizes[i], sizes[i + 1])), nn.ReLU()]
         return Torso(spec, nn.Sequential(*layers), self.width, precision)
 
 
@@ -103,10 +91,10 @@ class Small(TorsoConfig):
         """Make the torso."""
         channels, height, width = image_shape(spec, stack, "small", least=3)
         body = nn.Sequential(
-            nn.Conv2d(channels, self.channels, 3),
+            initialised(nn.Conv2d(channels, self.channels, 3)),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(self.channels * (height - 2) * (width - 2), self.width),
+            initialised(nn.Linear(self.channels * (height - 2) * (width - 2), self.width)),
             nn.ReLU(),
         )
         return Torso(spec, body, self.width, precision)
@@ -139,7 +127,8 @@ class Compact(TorsoConfig):
         # Without the norm, the way down to the usual return leads through the features: all of them die in a few
         # thousand updates, and the same is predicted for every state. With it about half are above zero in any state.
         norm = nn.LayerNorm(self.width, elementwise_affine=False)
-        return Torso(spec, nn.Sequential(body, nn.Linear(features, self.width), norm, nn.ReLU()), self.width, precision)
+        last = initialised(nn.Linear(features, self.width))
+        return Torso(spec, nn.Sequential(body, last, norm, nn.ReLU()), self.width, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +168,7 @@ def convolutions(
     for (filters, kernel, stride), (before, after) in zip(shapes, paddings, strict=True):
         if before or after:
             layers.append(nn.ZeroPad2d((before, after, before, after)))
-        layers += [nn.Conv2d(channels, filters, kernel, stride), nn.ReLU()]
+        layers += [initialised(nn.Conv2d(channels, filters, kernel, stride)), nn.ReLU()]
         height, width = ((side + before + after - kernel) // stride + 1 for side in (height, width))
         channels = filters
     return nn.Sequential(*layers, nn.Flatten()), channels * height * width

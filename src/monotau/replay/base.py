@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Float64, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
@@ -41,8 +41,15 @@ class Replay(ABC):
         """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
 
     @abstractmethod
-    def sample(self, size: int, rng: np.random.Generator) -> Batch:
-        """Return `size` transitions, with replacement; changes nothing but the generator."""
+    def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
+        """Return `size` transitions, with replacement, rewards divided by `unit`; changes nothing but the generator."""
+
+    @abstractmethod
+    def recent(self, most: int) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
+        """Return the rewards of about the `most` newest steps, and the discounted returns from each of them on.
+
+        A return ends with its episode, or with what is stored.
+        """
 
     def update(self, index: Int64[np.ndarray, "B"], losses: Float[np.ndarray, "B"]) -> None:
         """Take note of the losses of a batch, before anything is added; the default has no use for them."""

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Float64, Int64, Shaped
 
 from monotau.errors import ConfigError, Divergence
 from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
@@ -100,7 +100,7 @@ class PrioritizedReplay(Replay):
         """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
         return self._follow(self._ring.cut(frames, lanes))
 
-    def sample(self, size: int, rng: np.random.Generator) -> Batch:
+    def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
         """Return `size` transitions drawn by priority, with weights against the bias, the largest of a batch 1.
 
         A weight is (N P(i))^-beta over the batch's largest (Section 3.4), so that N and the total mass cancel.
@@ -108,7 +108,11 @@ class PrioritizedReplay(Replay):
         index = self.draw(size, rng)
         leaves = self._tree.values(index)
         weights = (leaves / leaves.min()) ** -self.beta
-        return replace(self._ring.gather(index), weights=torch.from_numpy(weights.astype(np.float32)))
+        return replace(self._ring.gather(index, unit), weights=torch.from_numpy(weights.astype(np.float32)))
+
+    def recent(self, most: int) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
+        """Return rewards of the newest steps and the returns from them on."""
+        return self._ring.recent(most)
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
         """Return the indices of `size` valid starts, each expected in proportion to its leaf.

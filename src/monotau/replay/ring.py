@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64, Shaped
+from jaxtyping import Bool, Float64, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
@@ -99,6 +99,7 @@ class Ring(Replay):
         self._lane_starts = np.arange(lanes) * lane_slots
         self._ahead = np.arange(n_step)
         self._back = np.arange(1 - stack, 1)
+        self._gamma = gamma
         self._powers = gamma ** np.arange(n_step + 1)
 
     @staticmethod
@@ -158,9 +159,26 @@ class Ring(Replay):
         self._open[lanes] = False
         return Written(NO_SLOTS, self._close(cut, frames[going]))
 
-    def sample(self, size: int, rng: np.random.Generator) -> Batch:
-        """Return `size` transitions, uniform over the valid starts, with replacement."""
-        return self.gather(self.draw(size, rng))
+    def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
+        """Return `size` transitions, uniform over the valid starts, with replacement, rewards divided by `unit`."""
+        return self.gather(self.draw(size, rng), unit)
+
+    def recent(self, most: int) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
+        """Return rewards of the newest steps of each lane, and the returns from them to their episodes' ends."""
+        share = max(1, most // self._lanes)
+        rewards: list[float] = []
+        returns: list[float] = []
+        for lane, end in enumerate(self._written.tolist()):
+            rows = np.arange(end - min(share, self._lane_slots, end), end)[::-1]  # the newest first
+            slots = lane * self._lane_slots + rows % self._lane_slots
+            ahead = 0.0
+            for reward, flags in zip(self._rewards[slots].tolist(), self._flags[slots].tolist(), strict=True):
+                if flags >= FINAL:
+                    continue
+                ahead = reward if flags >= TERMINATED else reward + self._gamma * ahead
+                rewards.append(reward)
+                returns.append(ahead)
+        return np.array(rewards), np.array(returns)
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
         """Return the indices of `size` valid starts, uniform, with replacement."""
@@ -201,8 +219,8 @@ class Ring(Replay):
         valid: np.ndarray = (self._flags[index] < FINAL) & folds & stacks
         return valid
 
-    def gather(self, index: Int64[np.ndarray, "B"]) -> Batch:
-        """Return the transitions that start at `index`, which must be valid."""
+    def gather(self, index: Int64[np.ndarray, "B"], unit: float = 1.0) -> Batch:
+        """Return the transitions that start at `index`, which must be valid, with rewards divided by `unit`."""
         window = self._shift(index[:, None], self._ahead)  # B n
         flags = self._flags[window]
         over = np.logical_or.accumulate(flags & (TERMINATED | TRUNCATED) != 0, axis=1)
@@ -214,7 +232,7 @@ class Ring(Replay):
         next_index = self._shift(index, np.where(terminated, 0, lengths))
         stacks = torch.from_numpy(self._stacked(np.concatenate((index, next_index))))
         with np.errstate(over="ignore"):  # a sum that float32 cannot hold is infinite, and stops the run by its loss
-            folded = rewards.sum(axis=1).astype(np.float32)
+            folded = (rewards.sum(axis=1) / unit).astype(np.float32)
         return Batch(
             observations=stacks[: len(index)],
             actions=torch.from_numpy(self._actions[index].astype(np.int64)),

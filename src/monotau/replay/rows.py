@@ -17,7 +17,7 @@ def columns_of(frame_shape: tuple[int, ...], frame_dtype: DTypeLike) -> Columns:
     return {
         "frames": (frame_shape, np.dtype(frame_dtype)),
         "actions": ((), np.dtype(np.int32)),
-        "rewards": ((), np.dtype(np.float32)),
+        "rewards": ((), np.dtype(np.float64)),  # rounded only once, in the unit of returns
         "flags": ((), np.dtype(np.uint8)),
     }
 

@@ -95,7 +95,8 @@ def ask(agent: Agent) -> Answers:
         # One by one: a sampling head makes POINTS passes for each.
         curves = torch.cat([network.quantiles(state[None], taus) for state in states])
         company = depends_on_company(network, states[:1], taus, curves[:1])
-        return Answers(curves=curves.cpu(), sets=_ask_sets(network, states) if company else None)
+        sets = _ask_sets(network, states, agent.unit) if company else None
+        return Answers(curves=curves.cpu() * agent.unit, sets=sets)
 
 
 def depends_on_company(
@@ -107,8 +108,8 @@ def depends_on_company(
     return not torch.allclose(alone, curves[..., ::50], rtol=1e-3, atol=1e-3 * span + 1e-6)
 
 
-def _ask_sets(network: Network, states: Shaped[Tensor, "n S *frame"]) -> Sets:
+def _ask_sets(network: Network, states: Shaped[Tensor, "n S *frame"], unit: float) -> Sets:
     """Ask for several sets of random fractions, each as large as those by which actions are chosen."""
     taus = network.fractions(Role.ACT, SETS, torch_stream(0, "fractions of a report")).sort(dim=-1).values
     values = torch.stack([network.quantiles(states, fractions) for fractions in taus], dim=-2)
-    return Sets(taus=taus.cpu(), values=values.cpu())
+    return Sets(taus=taus.cpu(), values=values.cpu() * unit)

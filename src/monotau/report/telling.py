@@ -16,7 +16,7 @@ def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, pa
     taus = torch.linspace(0.001, 0.999, 500, device=agent.brain.device)
     telling, most = None, -math.inf
     for state in evaluation.states:  # one by one: with thousands of actions, all at once are gigabytes
-        curves = network.quantiles(torch.from_numpy(state[None]).to(agent.brain.device), taus)[0]  # A M
+        curves = network.quantiles(torch.from_numpy(state[None]).to(agent.brain.device), taus)[0] * agent.unit  # A M
         means = curves.mean(dim=-1)
         difference = (means.max() - means.min()).item()
         if telling is None or difference > most:

@@ -64,6 +64,13 @@ class Head(nn.Module, ABC):
     ) -> Distribution:
         """Return distributions `[B, A]`, or `[B]` for the chosen actions, whose columns alone are then computed."""
 
+    def values(
+        self, features: Float[Tensor, "B D"], fractions: Float[Tensor, "B n"], constants: Constants
+    ) -> Float[Tensor, "B A"]:
+        """Mean return of every action: all that greedy acting needs, which some heads have for less."""
+        distribution: Distribution = self(features, fractions, constants)
+        return distribution.mean()
+
     @abstractmethod
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Loss of each predicted distribution `[B]` against its target, which gets no gradient."""
@@ -137,11 +144,17 @@ class SampledConfig(HeadConfig):
         return counts[role]
 
 
-def draw_fractions(count: int, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
-    """Uniform fractions in (0, 1), `count` for each row; without a generator the midpoints of `count` equal parts."""
+def draw_fractions(
+    count: int, batch: int, generator: torch.Generator | None, *, stratified: bool = False
+) -> Float[Tensor, "B n"]:
+    """Uniform fractions in (0, 1), `count` for each row; without a generator the midpoints of `count` equal parts.
+
+    Stratified, the i-th is drawn from the i-th of these parts.
+    """
     if generator is None:
         return ((torch.arange(count) + 0.5) / count).expand(batch, count)
-    return torch.rand(batch, count, generator=generator)
+    drawn = torch.rand(batch, count, generator=generator)
+    return (torch.arange(count) + drawn) / count if stratified else drawn
 
 
 def both(kind: type[Kind], prediction: Estimate, target: Estimate) -> tuple[Kind, Kind]:

@@ -1,6 +1,8 @@
 """Parts that heads over embedded fractions share: a network asked at any fraction, and non-negative increments."""
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -8,11 +10,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from monotau.errors import ConfigError, check_least
 from monotau.networks.heads.base import Constants
 from monotau.networks.layers import ActionLayer, CosineEmbedding, Layers, large_products
 
-Increment = Literal["relu", "softplus", "elu1"]
+Anchor = Literal["mean", "median", "lowest"]
+Activation = Literal["relu", "sigmoid"]
+Increment = Literal["scaled", "relu", "softplus", "elu1"]
 InputForm = Literal["concat", "triple"]
+
+FIRST_SPREAD = 0.2
+"""First difference of highest and lowest quantile where steps are scaled, in the unit of returns."""
 
 
 class ImplicitQuantiles(nn.Module):
@@ -35,70 +43,79 @@ class ImplicitQuantiles(nn.Module):
         return self.last.along(hidden.float(), actions)
 
 
-class Baseline(nn.Module):
-    """NDQFN's f: the lowest quantile of each action, any real number.
+@dataclass(frozen=True, kw_only=True)
+class StepConfig:
+    """Settings of quantile functions that are made of non-negative steps."""
+
+    anchor: Anchor = "mean"
+    """Point of the curve that f gives: its mean, which is then learned apart from the spread; its median; or its lowest
+    quantile (the paper), with which a falling return closes the steps for good."""
+    baseline: Activation = "relu"
+    """Hidden activation of f: relu, or sigmoid (the paper), which is about 1/2 in every state and slow to change."""
+    increment: Increment = "scaled"
+    """What makes steps non-negative: scaled (a softplus for the spread, shared out by a softmax: cannot die), relu (the
+    paper; can die), softplus, or ELU + 1."""
+    increment_scale: Literal["1", "1/N"] = "1/N"
+    """Factor on relu, softplus and ELU + 1 steps; with 1/N an update moves the highest quantile as far as any other."""
+    hidden: int = 512
+    """Hidden units of f and of g."""
+    cosines: int = 64
+    """Cosines in the embedding of a fraction."""
+
+    def __post_init__(self) -> None:
+        check_least("head.", self, hidden=1, cosines=1)
+        if self.increment == "scaled" and self.increment_scale != "1/N":
+            raise ConfigError(
+                "head.increment_scale is '1', but head.increment 'scaled' has a learned scale instead; "
+                "leave it out, or choose relu, softplus or elu1."
+            )
+
+
+class Location(nn.Module):
+    """NDQFN's f: the anchor of each action's curve, any real number, and its spread where steps are scaled.
 
     Departure: the paper's f has "a sigmoid activation" yet is unconstrained, so the sigmoid is the hidden one.
     """
 
-    def __init__(self, features: int, hidden: int, actions: int, layers: Layers) -> None:
+    def __init__(self, config: StepConfig, features: int, actions: int, layers: Layers) -> None:
         super().__init__()
-        self.precision = layers.precision
-        self.hidden = layers.hidden(features, hidden)
-        self.last = ActionLayer(layers, hidden, actions)
+        self.precision, self.config = layers.precision, config
+        self.hidden = layers.hidden(features, config.hidden)
+        scaled = config.increment == "scaled"
+        self.last = ActionLayer(layers, config.hidden, actions, outputs=2 if scaled else 1)
+        if scaled:
+            self.last.shift(math.log(math.expm1(FIRST_SPREAD)), output=1)
 
-    def forward(self, features: Float[Tensor, "B D"], actions: Int[Tensor, " B"] | None) -> Float[Tensor, "B *A 1"]:
-        """One value for each action, or of the chosen ones."""
+    def forward(self, features: Float[Tensor, "B D"], actions: Int[Tensor, " B"] | None) -> Float[Tensor, "B *A n"]:
+        """Anchor, and before its softplus the spread, of each action or of the chosen ones."""
         with large_products(self.precision, features.device):
-            hidden = torch.sigmoid(self.hidden(features))
+            hidden = self.hidden(features)
+            hidden = F.relu(hidden) if self.config.baseline == "relu" else torch.sigmoid(hidden)
         return self.last.table(hidden.float(), actions)
 
 
 class Increments(nn.Module):
-    """NDQFN's g: non-negative steps of the quantile function from each fraction to the next.
+    """NDQFN's g: what becomes the non-negative steps of the quantile function from each fraction to the next.
 
     W [psi*phi_i ; phi_i - phi_(i-1)] + b is split in W1 (psi*phi_i) and W2 (phi_i - phi_(i-1)) + b: the second does not
-    depend on the state, so where the fractions do not either, it is computed once for all states. What makes steps
-    non-negative comes last, after dueling's sum, so that nothing can make them negative.
+    depend on the state, so where the fractions do not either, it is computed once for all states.
     """
 
     def __init__(
-        self,
-        features: int,
-        hidden: int,
-        cosines: int,
-        actions: int,
-        layers: Layers,
-        *,
-        steps: int,
-        increment: Increment = "relu",
-        input_form: InputForm = "concat",
-        literal_scale: bool = False,
+        self, config: StepConfig, features: int, actions: int, layers: Layers, input_form: InputForm = "concat"
     ) -> None:
         super().__init__()
-        self.precision, self.increment, self.input_form = layers.precision, increment, input_form
-        self.scale = 1 / steps if literal_scale else 1.0
-        self.embedding = CosineEmbedding(cosines, features)
-        units = 2 * hidden if layers.dueling else hidden
+        self.precision, self.input_form = layers.precision, input_form
+        self.embedding = CosineEmbedding(config.cosines, features)
+        units = 2 * config.hidden if layers.dueling else config.hidden
         inputs = 2 * features if input_form == "concat" else features
         self.mixed = layers.linear(features, units, bias=False, fan_in=inputs)
         self.shift = layers.linear(features, units, fan_in=inputs) if input_form == "concat" else None
-        bound = 1 / math.sqrt(inputs)
-        self.bias = nn.Parameter(torch.empty(units).uniform_(-bound, bound)) if input_form == "triple" else None
-        self.last = ActionLayer(layers, hidden, actions)
-        if not literal_scale:
-            self._shrink_first_steps(steps)
-
-    def _shrink_first_steps(self, steps: int) -> None:
-        """Start with steps of about 1/N, a spread of about one, whatever their number and activation.
-
-        Departure: the paper's factor 1/N contradicts its own definition of an increment; it is dropped, and its effect
-        at the start kept. The bias starts where the activation is 1/N. With a ReLU that is more than a matter of scale:
-        steps of an action are of one sign at the start, and an action whose steps are all negative is dead before it
-        learns, its distribution a point for good.
-        """
-        offsets = {"relu": 1 / steps, "softplus": math.log(math.expm1(1 / steps)), "elu1": -math.log(steps)}
-        self.last.start(1 / steps, offsets[self.increment])
+        self.bias = nn.Parameter(torch.zeros(units)) if input_form == "triple" else None
+        self.last = ActionLayer(layers, config.hidden, actions)
+        # With a ReLU this is more than a matter of size: the steps of an action are of one sign at the start, and an
+        # action whose steps are all negative is dead before it learns.
+        self.last.shift({"relu": 1.0, "softplus": math.log(math.expm1(1.0))}.get(config.increment, 0.0))
 
     def constants(self, taus: Float[Tensor, "*batch K"]) -> Constants:
         """Return the factors of psi and the addends of the hidden layer, for the steps between neighbouring taus."""
@@ -114,20 +131,53 @@ class Increments(nn.Module):
     def forward(
         self, features: Float[Tensor, "B D"], constants: Constants, actions: Int[Tensor, " B"] | None
     ) -> Float[Tensor, "B *A N"]:
-        """Steps of every action's quantile function, or of the chosen ones'."""
+        """One number, of any sign, for each step of every action's quantile function, or of the chosen ones'."""
         factors, addends = constants
         with large_products(self.precision, features.device):
             mixed = features[:, None, :] * factors.to(features.dtype)  # B N D
             # In place: a B*N*H tensor is written once, and neither the product nor the sum is needed for the gradient.
             hidden = self.mixed(mixed).add_(addends).relu_()
-        outputs = self.last.along(hidden.float(), actions)
-        if self.increment == "relu":
-            steps = F.relu(outputs)
-        elif self.increment == "softplus":
-            steps = F.softplus(outputs)
+        return self.last.along(hidden.float(), actions)
+
+
+class Curve(nn.Module):
+    """f and g together: an anchor and the rise of the quantile function above its lowest point."""
+
+    def __init__(
+        self, config: StepConfig, features: int, actions: int, layers: Layers, input_form: InputForm = "concat"
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.location = Location(config, features, actions, layers)
+        self.increments = Increments(config, features, actions, layers, input_form)
+
+    def anchors(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B A"]:
+        """Anchor of every action's curve, by f alone."""
+        located: Tensor = self.location(features, None)
+        return located[..., 0]
+
+    def forward(
+        self, features: Float[Tensor, "B D"], constants: Constants, actions: Int[Tensor, " B"] | None
+    ) -> tuple[Float[Tensor, "B *A 1"], Float[Tensor, "B *A K"]]:
+        """Anchors, and rises that start at 0 and never fall, rounding included."""
+        located = self.location(features, actions)
+        rises = self.increments(features, constants, actions)
+        if self.config.increment == "scaled":
+            steps = F.softplus(located[..., 1:]) * rises.softmax(dim=-1)
         else:
-            steps = F.elu(outputs) + 1
-        return steps if self.scale == 1 else steps * self.scale
+            # What makes steps non-negative comes last, after dueling's sum, so that nothing can make them negative.
+            steps = STEPS[self.config.increment](rises)
+            if self.config.increment_scale == "1/N":
+                steps = steps / steps.shape[-1]
+        return located[..., :1], cumulate(F.pad(steps, (1, 0)))
+
+
+def elu1(values: Tensor) -> Tensor:
+    """ELU + 1, which is positive."""
+    return F.elu(values) + 1
+
+
+STEPS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "softplus": F.softplus, "elu1": elu1}
 
 
 def cumulate(values: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch K"]:

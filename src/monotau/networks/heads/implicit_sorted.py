@@ -38,9 +38,9 @@ class ImplicitSortedHead(Head):
         super().__init__()
         self.config, self.precision = config, layers.precision
         units = 2 * config.hidden if layers.dueling else config.hidden
-        inputs = features + config.noise
-        self.seen = layers.linear(features, units, fan_in=inputs)
-        self.driven = layers.linear(config.noise, units, bias=False, fan_in=inputs)
+        # Each half of the sum as if it had half of the inputs: a few random numbers count as much as many features.
+        self.seen = layers.linear(features, units, fan_in=2 * features)
+        self.driven = layers.linear(config.noise, units, bias=False, fan_in=2 * config.noise)
         self.last = ActionLayer(layers, config.hidden, actions)
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:

@@ -8,23 +8,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from monotau.distributions import Diracs
-from monotau.errors import check_least
 from monotau.networks.heads.base import Constants, Estimate, Head, Role, SampledConfig, draw_fractions, quantile_loss
-from monotau.networks.heads.implicit import Baseline, Increments, cumulate
+from monotau.networks.heads.implicit import Curve, StepConfig
 from monotau.networks.heads.iqn import equal_diracs
 from monotau.networks.layers import Layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class IncrementalIqn(SampledConfig):
-    """IQN with increments between its sampled fractions: what falls short of NDQFN for want of a fixed support."""
-
-    cosines: int = 64
-    """Cosines in the embedding of a fraction."""
+class IncrementalIqn(StepConfig, SampledConfig):
+    """IQN with steps between its sampled fractions: what falls short of NDQFN for want of a fixed support."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_least("head.", self, cosines=1)
+        StepConfig.__post_init__(self)
+        SampledConfig.__post_init__(self)
 
     def build(self, features: int, actions: int, layers: Layers) -> "IncrementalIqnHead":
         """Make the head."""
@@ -32,7 +28,7 @@ class IncrementalIqn(SampledConfig):
 
 
 class IncrementalIqnHead(Head):
-    """f(psi) plus the steps from fraction 0 over all sampled fractions up to the one asked for.
+    """An anchor and the steps from fraction 0 over all sampled fractions up to the one asked for.
 
     The sum depends on the company in which a fraction is asked, hence quantiles of two sets may cross.
     """
@@ -42,10 +38,7 @@ class IncrementalIqnHead(Head):
     def __init__(self, config: IncrementalIqn, features: int, actions: int, layers: Layers) -> None:
         super().__init__()
         self.config = config
-        self.baseline = Baseline(features, config.hidden, actions, layers)
-        self.increments = Increments(
-            features, config.hidden, config.cosines, actions, layers, steps=config.online_fractions
-        )
+        self.curve = Curve(config, features, actions, layers)
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
         """Draw N, N' or K fractions for each row, in increasing order."""
@@ -59,9 +52,14 @@ class IncrementalIqnHead(Head):
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
         """Equally likely quantile estimates at the fractions, which increase."""
-        steps = self.increments(features, self.increments.constants(F.pad(fractions, (1, 0))), actions)
-        sums = cumulate(torch.cat([self.baseline(features, actions), steps], dim=-1))
-        return equal_diracs(fractions, sums[..., 1:])
+        steps = self.curve.increments.constants(F.pad(fractions, (1, 0)))
+        anchors, rises = self.curve(features, steps, actions)
+        if self.config.anchor == "lowest":
+            return equal_diracs(fractions, anchors + rises[..., 1:])
+        shape = equal_diracs(fractions, rises[..., 1:])
+        median = self.config.anchor == "median"
+        centre = shape.quantile(rises.new_full((1,), 0.5)) if median else shape.mean()[..., None]
+        return equal_diracs(fractions, anchors + (shape.values - centre))
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss at the fractions the two distributions were sampled at."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -12,35 +12,32 @@ from monotau.distributions import Distribution, PiecewiseLinear, uniform_support
 from monotau.errors import ConfigError, check_least, check_positive
 from monotau.losses import quantile_huber
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role, both, draw_fractions
-from monotau.networks.heads.implicit import Baseline, Increment, Increments, InputForm, cumulate
+from monotau.networks.heads.implicit import Anchor, Curve, InputForm, StepConfig
 from monotau.networks.layers import Layers
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveConfig(HeadConfig):
-    """Settings that heads with increments between knots have in common."""
+class CurveConfig(StepConfig, HeadConfig):
+    """Settings that heads with steps between knots have in common."""
 
-    increment: Increment = "relu"
-    """What makes increments non-negative: relu (the paper), softplus, or ELU + 1; the last two cannot die."""
-    hidden: int = 512
-    """Hidden units of f and of g."""
-    cosines: int = 64
-    """Cosines in the embedding of a fraction."""
     online_fractions: int = 32
     """Fractions drawn for the prediction in the loss, N1."""
     target_fractions: int = 32
     """Fractions drawn for the target in the loss, N2."""
+    stratified: bool = True
+    """Draw one fraction in each of as many equal parts of (0, 1): the same on average, with less noise."""
     kappa: float = 1.0
     """Where the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
-        check_least("head.", self, hidden=1, cosines=1, online_fractions=1, target_fractions=1)
+        super().__post_init__()
+        check_least("head.", self, online_fractions=1, target_fractions=1)
         check_positive("head.", self, "kappa")
 
     def draw(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
         """Draw the fractions of the loss; more of them cost next to nothing here. The curve itself needs none."""
         counts = {Role.LEARN: self.online_fractions, Role.TARGET: self.target_fractions, Role.ACT: 0}
-        return draw_fractions(counts[role], batch, generator)
+        return draw_fractions(counts[role], batch, generator, stratified=self.stratified)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +50,6 @@ class Ndqfn(CurveConfig):
     """Support points of your own, strictly increasing inside (0, 1); empty places `knots` of them as the paper does."""
     input_form: InputForm = "concat"
     """Input of g: [psi*phi_i, phi_i - phi_(i-1)] (the paper) or psi*phi_i*phi_(i-1) (the alternative it mentions)."""
-    increment_scale: Literal["1", "1/N"] = "1"
-    """Factor on the increments; 1/N is the paper's formula read literally."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,35 +73,50 @@ class Ndqfn(CurveConfig):
         return NdqfnHead(self, features, actions, layers)
 
 
-class NdqfnHead(Head):
-    """f(psi) gives the quantile at p_0; g(psi, phi(p_i), phi(p_(i-1))) >= 0 gives the step from p_(i-1) to p_i."""
+class CurveHead(Head):
+    """What heads with steps between knots have in common."""
 
-    def __init__(self, config: Ndqfn, features: int, actions: int, layers: Layers) -> None:
-        super().__init__()
-        self.config = config
-        support = config.support or uniform_support(config.knots)
-        self.register_buffer("knots", torch.tensor(support), persistent=False)
-        self.knots: Tensor
-        self.baseline = Baseline(features, config.hidden, actions, layers)
-        self.increments = Increments(
-            features,
-            config.hidden,
-            config.cosines,
-            actions,
-            layers,
-            steps=len(support) - 1,
-            increment=config.increment,
-            input_form=config.input_form,
-            literal_scale=config.increment_scale == "1/N",
-        )
+    config: CurveConfig
+    curve: Curve
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
         """Draw the fractions of the loss; the curve itself needs none."""
         return self.config.draw(role, batch, generator)
 
+    def values(
+        self, features: Float[Tensor, "B D"], fractions: Float[Tensor, "B n"], constants: Constants
+    ) -> Float[Tensor, "B A"]:
+        """Mean of each action's distribution: where the mean is the anchor, f alone gives it, exactly."""
+        if self.config.anchor == "mean":
+            return self.curve.anchors(features)
+        return super().values(features, fractions, constants)
+
+    def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
+        """Quantile Huber loss between two piecewise linear curves, at the fractions drawn for each."""
+        curve, target_curve = both(PiecewiseLinear, prediction, target)
+        values, targets = curve.ramp_quantile(prediction.fractions), target_curve.ramp_quantile(target.fractions)
+        return quantile_huber(values, prediction.fractions, targets, self.config.kappa)
+
+    def statistics(self, distribution: Distribution) -> dict[str, float]:
+        """Share of the steps, over support points and actions, that are zero in every state of the batch."""
+        dead = (distribution.curve().diff(dim=-1) <= 0).all(dim=0)
+        return {"dead_increments": dead.float().mean().item()}
+
+
+@final
+class NdqfnHead(CurveHead):
+    """f(psi) gives the anchor; g(psi, phi(p_i), phi(p_(i-1))) gives the step from p_(i-1) to p_i."""
+
+    def __init__(self, config: Ndqfn, features: int, actions: int, layers: Layers) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("knots", torch.tensor(config.support or uniform_support(config.knots)), persistent=False)
+        self.knots: Tensor
+        self.curve = Curve(config, features, actions, layers, config.input_form)
+
     def constants(self) -> Constants:
         """Return the factors of psi and the addends of g's hidden layer for each increment: `[N, D]` and `[N, H]`."""
-        return self.increments.constants(self.knots)
+        return self.curve.increments.constants(self.knots)
 
     def forward(
         self,
@@ -115,28 +125,24 @@ class NdqfnHead(Head):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> PiecewiseLinear:
-        """Return quantile functions with lines between the cumulated increments."""
-        steps = self.increments(features, constants, actions)
-        # Summed in order in the last axis, which keeps the curve from falling by rounding.
-        return PiecewiseLinear(self.knots, cumulate(torch.cat([self.baseline(features, actions), steps], dim=-1)))
-
-    def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Quantile Huber loss at the drawn fractions of both curves."""
-        return curve_loss(prediction, target, self.config.kappa)
-
-    def statistics(self, distribution: Distribution) -> dict[str, float]:
-        """Share of the increments, over support points and actions, that are zero in every state of the batch."""
-        return dead_increments(distribution)
+        """Return quantile functions with lines between the knots."""
+        anchors, rises = self.curve(features, constants, actions)
+        return anchored(self.knots, anchors, rises, self.config.anchor)
 
 
-def curve_loss(prediction: Estimate, target: Estimate, kappa: float) -> Float[Tensor, " B"]:
-    """Quantile Huber loss between two piecewise linear curves, at the fractions drawn for each."""
-    curve, target_curve = both(PiecewiseLinear, prediction, target)
-    values, targets = curve.ramp_quantile(prediction.fractions), target_curve.ramp_quantile(target.fractions)
-    return quantile_huber(values, prediction.fractions, targets, kappa)
+def anchored(
+    knots: Float[Tensor, "*shared K"],
+    anchors: Float[Tensor, "*batch 1"],
+    rises: Float[Tensor, "*batch K"],
+    anchor: Anchor,
+) -> PiecewiseLinear:
+    """Place curves so that their mean, their median or their lowest quantile is the anchor.
 
-
-def dead_increments(distribution: Distribution) -> dict[str, float]:
-    """Share of increments that are zero in every state of the batch: those whose gradient died."""
-    dead = (distribution.curve().diff(dim=-1) <= 0).all(dim=0)
-    return {"dead_increments": dead.float().mean().item()}
+    The rises never fall; adding one number to all of them keeps their order, rounding included.
+    """
+    if anchor == "lowest":
+        return PiecewiseLinear(knots, anchors + rises)
+    shape = PiecewiseLinear(knots, rises)
+    if anchor == "median":
+        return PiecewiseLinear(knots, anchors + (rises - shape.quantile(rises.new_full((1,), 0.5))))
+    return PiecewiseLinear(knots, anchors + (rises - shape.mean()[..., None]), anchors.squeeze(-1))

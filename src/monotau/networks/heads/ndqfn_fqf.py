@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -9,9 +10,9 @@ from torch import Tensor
 
 from monotau.distributions import Distribution, PiecewiseLinear
 from monotau.errors import check_least
-from monotau.networks.heads.base import Constants, Estimate, Head, Role
-from monotau.networks.heads.implicit import Baseline, Increments, cumulate
-from monotau.networks.heads.ndqfn import CurveConfig, curve_loss, dead_increments
+from monotau.networks.heads.base import Constants, Estimate
+from monotau.networks.heads.implicit import Curve
+from monotau.networks.heads.ndqfn import CurveConfig, CurveHead, anchored
 from monotau.networks.heads.proposals import ProposalConfig, Proposals, fraction_entropy
 from monotau.networks.layers import Layers
 
@@ -36,27 +37,15 @@ class NdqfnFqf(ProposalConfig, CurveConfig):
         return NdqfnFqfHead(self, features, actions, layers)
 
 
-class NdqfnFqfHead(Head):
-    """Baseline and increments between proposed knots."""
+@final
+class NdqfnFqfHead(CurveHead):
+    """A curve with steps between proposed knots."""
 
     def __init__(self, config: NdqfnFqf, features: int, actions: int, layers: Layers) -> None:
         super().__init__()
-        self.config = config
+        self.config: NdqfnFqf = config
         self.proposals = Proposals(features, config.knots - 1)
-        self.baseline = Baseline(features, config.hidden, actions, layers)
-        self.increments = Increments(
-            features,
-            config.hidden,
-            config.cosines,
-            actions,
-            layers,
-            steps=config.knots - 1,
-            increment=config.increment,
-        )
-
-    def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
-        """Draw the fractions of the loss; the curve itself needs none."""
-        return self.config.draw(role, batch, generator)
+        self.curve = Curve(config, features, actions, layers)
 
     def forward(
         self,
@@ -69,13 +58,10 @@ class NdqfnFqfHead(Head):
         with torch.no_grad():
             edges = self.proposals.edges(features)
             knots = ENDS[0] + (ENDS[1] - ENDS[0]) * edges
-        steps = self.increments(features, self.increments.constants(knots), actions)
-        values = cumulate(torch.cat([self.baseline(features, actions), steps], dim=-1))
-        return PiecewiseLinear(knots if actions is not None else knots[:, None, :].expand(values.shape), values)
-
-    def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Quantile Huber loss at the drawn fractions of both curves."""
-        return curve_loss(prediction, target, self.config.kappa)
+        anchors, rises = self.curve(features, self.curve.increments.constants(knots), actions)
+        if actions is None:
+            knots = knots[:, None, :].expand(rises.shape)
+        return anchored(knots, anchors, rises, self.config.anchor)
 
     def side_loss(
         self,
@@ -100,4 +86,4 @@ class NdqfnFqfHead(Head):
     def statistics(self, distribution: Distribution) -> dict[str, float]:
         """Dead increments, and the entropy of the widths between knots."""
         edges = distribution.segments().edges
-        return dead_increments(distribution) | {"fraction_entropy": fraction_entropy(edges).mean().item()}
+        return super().statistics(distribution) | {"fraction_entropy": fraction_entropy(edges).mean().item()}

@@ -68,7 +68,7 @@ class QrHead(Head):
         self.hidden = layers.hidden(features, config.hidden)
         self.last = ActionLayer(layers, config.hidden, actions, config.quantiles + (0 if crossing else 2))
         if not crossing:
-            self.last.start(1.0, FIRST_SCALE, output=-1)
+            self.last.shift(FIRST_SCALE, output=-1)
 
     def forward(
         self,
