@@ -113,7 +113,7 @@ class Config:
     """Unit in which returns are learned, and in which kappa and the weight of bonuses count; by default it is measured
     from the rewards. What is shown is in raw rewards."""
     scale_observations: bool = True
-    """Scale the numbers of vectors by their bounds, or where they have none by running statistics of replayed steps."""
+    """Scale the numbers of vectors to mean 0 and deviation 1, by running statistics of the replayed steps."""
     iteration_steps: int = 5_000
     """Training steps between checkpoints; an iteration starts with fresh environments."""
     log_every_steps: int = 1_000

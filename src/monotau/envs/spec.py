@@ -15,9 +15,6 @@ SMALLEST_IMAGE_SIDE = 5
 # A 2-D box has no channel axis to give it away. 36 is the smallest side that the Nature CNN accepts.
 SMALLEST_GREY_SIDE = 36
 
-# Larger bounds say that somebody did not want to think about one.
-LARGEST_BOUND = 1e6
-
 
 def describe_space(space: object) -> str:
     """Return a space on one short line; the repr of a large Box runs over many."""
@@ -43,10 +40,6 @@ class ObservationSpec:
     """Number of discrete states, else the number of elements of one frame."""
     start: int = 0
     """First discrete state of the environment; stored states begin at 0."""
-    low: tuple[float, ...] = ()
-    """Smallest value of each number of a float vector, or of all of them; low and high are both 0 for no bound."""
-    high: tuple[float, ...] = ()
-    """Largest value of each number of a float vector, or of all of them."""
 
     @classmethod
     def from_space(cls, space: object) -> "ObservationSpec":
@@ -64,7 +57,6 @@ class ObservationSpec:
         if isinstance(space, spaces.Box) and len(space.shape) <= 3 and 0 not in space.shape:
             shape = tuple(int(side) for side in space.shape)
             image, channels_last = _image_layout(shape, space.dtype)
-            low, high = ((), ()) if image or space.dtype in (np.uint8, np.bool_) else _bounds(space)
             return cls(
                 kind="image" if image else "vector",
                 shape=shape,
@@ -72,18 +64,11 @@ class ObservationSpec:
                 channels_last=channels_last,
                 scale=1 / 255 if space.dtype == np.uint8 and bool(np.all(space.high == 255)) else 1.0,
                 size=int(np.prod(shape, dtype=np.int64)),
-                low=low,
-                high=high,
             )
         raise ConfigError(
             f"The observation space is {describe_space(space)}, but must be Discrete or a non-empty Box of at most "
             f"3 axes; a wrapper such as gymnasium.wrappers.FlattenObservation makes it one."
         )
-
-    @property
-    def bounded(self) -> bool:
-        """Whether every number has bounds."""
-        return all(low < high for low, high in zip(self.low, self.high, strict=True))
 
     def frame(self, observation: np.ndarray) -> np.ndarray:
         """Return raw observations [E, ...] in their stored form; may share memory with what was given."""
@@ -113,7 +98,7 @@ class ObservationSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for JSON."""
-        return asdict(self) | {name: list(getattr(self, name)) for name in ("shape", "low", "high")}
+        return asdict(self) | {"shape": list(self.shape)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ObservationSpec":
@@ -124,17 +109,7 @@ class ObservationSpec:
                 f"An observation spec has the fields {', '.join(sorted(values))}, "
                 f"but must have exactly {', '.join(sorted(expected))}."
             )
-        return cls(**{**values, **{name: tuple(values[name]) for name in ("shape", "low", "high")}})
-
-
-def _bounds(space: spaces.Box) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the bounds of each number, one for all where they are alike; both are 0 where there is no real bound."""
-    low, high = (np.asarray(ends, np.float64).ravel() for ends in (space.low, space.high))
-    real = np.isfinite(low) & np.isfinite(high) & (low < high) & (np.maximum(np.abs(low), np.abs(high)) < LARGEST_BOUND)
-    ends = np.unique(np.stack([np.where(real, low, 0.0), np.where(real, high, 0.0)]), axis=1)
-    if ends.shape[1] > 1:
-        ends = np.stack([np.where(real, low, 0.0), np.where(real, high, 0.0)])
-    return tuple(ends[0].tolist()), tuple(ends[1].tolist())
+        return cls(**{**values, "shape": tuple(values["shape"])})
 
 
 def _image_layout(shape: tuple[int, ...], dtype: np.dtype) -> tuple[bool, bool]:
