@@ -137,7 +137,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     config = resolve(preset, source=lambda: Frames(SCREEN)).config
     plain = config.to_plain()
     rate, epsilon = ADAMS.get(preset, (5e-5, 0.01 / 32))
-    assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon}
+    assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon, "anneal": 1.0}
     sizes = {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
     assert plain["replay"] | sizes == plain["replay"]
     assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000}

@@ -1,12 +1,13 @@
-"""The loop hands the losses of each batch back to a replay that wants them, and to no other."""
+"""The loop sets the learning rate, and hands priorities of each batch back to a replay that wants them."""
 
 import numpy as np
 import pytest
 
 from monotau.agent import Agent
 from monotau.learner import Learner
+from monotau.networks.factory import Trainer
 from monotau.replay import PrioritizedReplay, Ring
-from tests.small_runs import SMALL
+from tests.small_runs import BRIEF, SMALL
 
 UPDATES = 76  # every second step from the 50th on
 
@@ -63,3 +64,28 @@ def test_a_uniform_replay_is_told_nothing(learned, monkeypatch):
     monkeypatch.setattr(Ring, "update", refuse)
     small_agent("uniform").learn(200)
     assert len(learned) == UPDATES
+
+
+@pytest.mark.parametrize("preset", ["ndqfn-dpe", "ndqfn-deep-dpe"])
+def test_the_learning_rate_follows_the_steps_in_every_update_and_stays_after_the_run(preset, monkeypatch):
+    agent = Agent("CartPole-v1", preset, **(BRIEF | {"steps": 40, "optimiser": {"learning_rate": 0.01, "anneal": 0.2}}))
+    seen, descend = {}, Trainer.descend
+
+    def spy(self, loss):
+        seen.setdefault(id(self), []).append((agent._training.step, self.main.param_groups[0]["lr"]))
+        descend(self, loss)
+
+    monkeypatch.setattr(Trainer, "descend", spy)
+    agent.learn(60)
+    assert len(seen) == {"ndqfn-dpe": 2, "ndqfn-deep-dpe": 3}[preset]
+    for rates in seen.values():
+        assert [step for step, _ in rates] == list(range(20, 61, 2))
+        for step, rate in rates:
+            assert rate == pytest.approx(0.01 * (1 - 0.8 * min(step, 40) / 40))
+
+
+def test_the_learning_rate_is_logged():
+    settings = SMALL | {"optimiser": {"learning_rate": 0.01, "anneal": 0.5}}
+    lines = [line for line in Agent("CartPole-v1", "ndqfn", **settings).learn(300).history if line["kind"] == "train"]
+    rates = {line["step"]: line["learning_rate"] for line in lines}
+    assert rates == pytest.approx({50: 0.00875, 100: 0.0075, 150: 0.00625, 200: 0.005, 250: 0.005, 300: 0.005})

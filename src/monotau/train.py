@@ -69,6 +69,7 @@ class Training:
         config, learner, explorer = self.config, self.brain.learner, self.brain.explorer
         drawing = numpy_stream(config.seed, "replay", self.iteration)
         learning = torch_stream(config.seed, "learn", self.iteration)
+        trainers = tuple(self.brain.trainers().values())
         window = _Window(self.step, self.updates)
         explorer.metrics()  # what it has averaged since the last line is left behind, as the window's numbers are
         try:
@@ -80,6 +81,8 @@ class Training:
                     window.returns += move.returns
                     before, self.step = self.step, self.step + len(move.steps.actions)
                     if self.replay.ready:
+                        for trainer in trainers:
+                            trainer.set_progress(self.step / config.steps)
                         for _ in range(passed(before, self.step, config.update.every_steps)):
                             batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
                             self.batch = batch
@@ -161,6 +164,7 @@ class Training:
             "iteration": self.iteration,
             "updates": self.updates,
             "epsilon": epsilon,
+            "learning_rate": self.config.optimiser.rate(self.step / self.config.steps),
             "episodes": len(window.returns),
             "return_mean": float(np.mean(window.returns)) if window.returns else None,
             "loss": torch.stack(window.losses).mean().item() if window.losses else None,
