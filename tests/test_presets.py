@@ -128,7 +128,8 @@ def test_the_named_algorithms_are_those_of_the_paper():
     assert PRESETS["rainbow"].dueling
     replays = {name: row.replay for name, row in PRESETS.items() if row.replay != Uniform()}
     usual = Prioritized(alpha=0.6, beta_start=0.4)
-    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": usual} | dict.fromkeys(FAST, usual)
+    schaul = Prioritized(alpha=0.6, beta_start=0.4, priority="td")
+    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": schaul} | dict.fromkeys(FAST, usual)
     assert (sixty_four.cosines, sixty_four.hidden, sixty_four.kappa) == (64, 512, 1.0)
 
 

@@ -12,40 +12,48 @@ from tests.small_runs import BRIEF, SMALL
 UPDATES = 76  # every second step from the 50th on
 
 
-def small_agent(kind):
-    return Agent("CartPole-v1", "ndqfn", **(SMALL | {"replay": SMALL["replay"] | {"kind": kind}}))
+def small_agent(kind, **settings):
+    return Agent("CartPole-v1", "ndqfn", **(SMALL | {"replay": SMALL["replay"] | {"kind": kind} | settings}))
 
 
 @pytest.fixture
 def learned(monkeypatch):
-    """Every batch that was learned from, with its losses."""
+    """Every batch that was learned from, with its losses and priorities."""
     seen, update = [], Learner.update
 
     def spy(self, batch, *rest, **options):
         done = update(self, batch, *rest, **options)
-        seen.append((batch.index, done.losses.numpy()))
+        seen.append((batch.index, done.losses.numpy(), done.priorities.numpy()))
         return done
 
     monkeypatch.setattr(Learner, "update", spy)
     return seen
 
 
-def test_a_replay_by_priority_is_told_the_losses_of_every_batch(learned, monkeypatch):
+@pytest.mark.parametrize("priority", ["loss", "td"])
+def test_a_replay_by_priority_is_told_those_of_every_batch(priority, learned, monkeypatch):
     told, update = [], PrioritizedReplay.update
 
-    def spy(self, index, losses):
-        told.append((index, losses))
-        update(self, index, losses)
+    def spy(self, index, priorities):
+        told.append((index, priorities))
+        update(self, index, priorities)
 
     monkeypatch.setattr(PrioritizedReplay, "update", spy)
-    agent = small_agent("prioritized").learn(200)
+    agent = small_agent("prioritized", priority=priority).learn(200)
     assert len(told) == len(learned) == UPDATES
-    for (index, losses), (batch_index, batch_losses) in zip(told, learned, strict=True):
+    for (index, priorities), (batch_index, losses, batch_priorities) in zip(told, learned, strict=True):
         assert index.tolist() == batch_index.tolist()
-        assert losses.tolist() == batch_losses.tolist()
+        assert priorities.tolist() == batch_priorities.tolist()
+        assert (priorities.tolist() == losses.tolist()) == (priority == "loss")
     replay = agent._training.replay
     weights = replay.sample(64, np.random.default_rng(0)).weights
     assert len(set(weights.tolist())) > 8
+
+
+def test_the_preset_of_schaul_takes_the_absolute_error_and_that_of_rainbow_the_loss():
+    settings = SMALL | {"head": {"hidden": 8}}
+    assert Agent("CartPole-v1", "prioritized", **settings).config.replay.priority == "td"
+    assert Agent("CartPole-v1", "rainbow", **settings).config.replay.priority == "loss"
 
 
 def test_weights_make_up_for_all_of_the_bias_when_the_run_is_over():

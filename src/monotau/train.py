@@ -86,10 +86,12 @@ class Training:
                         for _ in range(passed(before, self.step, config.update.every_steps)):
                             batch = self.replay.sample(config.update.batch_size, drawing).to(self.brain.device)
                             self.batch = batch
-                            update = learner.update(batch, learning, with_current=explorer.wants_target)
+                            update = learner.update(
+                                batch, learning, with_current=explorer.wants_target, priority=self.replay.priority
+                            )
                             explorer.learn(batch, update.current, learning)
-                            if self.replay.wants_losses:
-                                self.replay.update(batch.index, update.losses.cpu().numpy())
+                            if self.replay.priority is not None:
+                                self.replay.update(batch.index, update.priorities.cpu().numpy())
                             window.losses.append(update.losses.mean())
                             self.updates += 1
                         if passed(before, self.step, config.update.sync_every_steps):
