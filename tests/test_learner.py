@@ -1,6 +1,7 @@
 """One update against the plain way of computing it, and against targets worked out by hand."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -41,22 +42,46 @@ def plain_update(learner: Learner, batch, generator, with_current):
     fractions = online.head.fractions(Role.LEARN, size, generator)
     prediction = everything(online, batch.observations, fractions).take(batch.actions)
     losses = online.head.loss(Estimate(prediction, fractions), bellman)
+    errors = [
+        abs(reward + discount * after - now)
+        for reward, discount, after, now in zip(
+            batch.rewards.tolist(), batch.discounts.tolist(), naive_means(future), naive_means(prediction), strict=True
+        )
+    ]
     online.zero_grad()
     (losses * batch.weights).mean().backward()
-    return losses.detach(), current, {name: p.grad for name, p in online.named_parameters()}
+    return losses.detach(), errors, current, {name: p.grad for name, p in online.named_parameters()}
+
+
+def naive_means(distribution: Distribution) -> list[float]:
+    """Mean of each row: mass times middle, segment by segment."""
+    segments = distribution.segments()
+    edges = segments.edges.expand(len(segments.left), -1).tolist()
+    return [
+        sum(
+            (right_edge - left_edge) * (low + high) / 2
+            for left_edge, right_edge, low, high in zip(row, row[1:], lows, highs, strict=False)
+        )
+        for row, lows, highs in zip(edges, segments.left.tolist(), segments.right.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 @pytest.mark.parametrize("double_q", [True, False])
-@pytest.mark.parametrize("with_current", [True, False])
-def test_the_saving_update_equals_the_plain_one(head, double_q, with_current):
+@pytest.mark.parametrize(("with_current", "priority"), [(True, "td"), (False, "td"), (True, "loss"), (False, None)])
+def test_the_saving_update_equals_the_plain_one(head, double_q, with_current, priority):
     quick = make_learner(head, double_q)
     slow = copy.deepcopy(quick)
     batch = random_batch()
-    update = quick.update(batch, torch.Generator().manual_seed(5), with_current=with_current)
+    update = quick.update(batch, torch.Generator().manual_seed(5), with_current=with_current, priority=priority)
     gradients = {name: p.grad for name, p in quick.online.named_parameters() if "proposals" not in name}
-    losses, current, plain_gradients = plain_update(slow, batch, torch.Generator().manual_seed(5), with_current)
+    losses, errors, current, plain_gradients = plain_update(slow, batch, torch.Generator().manual_seed(5), with_current)
     torch.testing.assert_close(update.losses, losses, rtol=1e-4, atol=1e-5)
+    assert not update.priorities.requires_grad
+    if priority == "td":
+        assert update.priorities.tolist() == pytest.approx(errors, rel=1e-4, abs=1e-5)
+    else:
+        assert update.priorities is update.losses
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, plain_gradients[name], rtol=1e-4, atol=1e-5, msg=name)
     if with_current:
@@ -92,6 +117,40 @@ def test_double_q_lets_the_online_network_choose_and_the_target_network_value(do
     (target,) = seen
     assert isinstance(target, Diracs)
     torch.testing.assert_close(target.values[:, 0], batch.rewards + batch.discounts * expected)
+
+
+def test_the_error_of_a_point_is_the_temporal_difference_where_its_loss_is_half_the_square():
+    """By hand: online says 0.5, -0.25 and 0, the target network 1, 3 and 2, of which online's best action has 1."""
+    learner = Learner(small_factory(SMALL_HEADS["dqn"]), double_q=True)
+    for network, biases in ((learner.online, [0.5, -0.25, 0.0]), (learner.target, [1.0, 3.0, 2.0])):
+        with torch.no_grad():
+            network.head.last.advantages.weight.zero_()
+            network.head.last.advantages.bias.copy_(torch.tensor(biases))
+        network.changed()
+    batch = replace(
+        random_batch(size=4),
+        actions=torch.tensor([0, 1, 2, 0]),
+        rewards=torch.tensor([0.25, -0.75, 0.125, 3.0]),
+        discounts=torch.tensor([0.5, 0.25, 0.0, 0.5]),
+    )
+    update = learner.update(batch, torch.Generator(), with_current=False, priority="td")
+    torch.testing.assert_close(update.priorities, torch.tensor([0.25, 0.25, 0.125, 3.0]))
+    torch.testing.assert_close(update.losses, torch.tensor([0.03125, 0.03125, 0.0078125, 2.5]))
+
+
+@pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
+def test_errors_take_no_pass_of_their_own_and_change_nothing_that_is_learned(head):
+    passes, states = [], []
+    for priority in ("loss", "td"):
+        learner, count = make_learner(head), []
+        for network in (learner.online, learner.target):
+            network.torso.register_forward_hook(lambda *_, count=count: count.append(1))
+            network.head.register_forward_hook(lambda *_, count=count: count.append(1))
+        learner.update(random_batch(), torch.Generator().manual_seed(5), with_current=True, priority=priority)
+        passes.append(len(count))
+        states.append(learner.state())
+    assert passes == [6, 6]
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
 def test_the_target_network_starts_as_a_copy_changes_only_by_sync_and_gets_no_gradient():

@@ -128,7 +128,8 @@ def test_the_named_algorithms_are_those_of_the_paper():
     assert PRESETS["rainbow"].dueling
     replays = {name: row.replay for name, row in PRESETS.items() if row.replay != Uniform()}
     usual = Prioritized(alpha=0.6, beta_start=0.4)
-    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": usual} | dict.fromkeys(FAST, usual)
+    schaul = Prioritized(alpha=0.6, beta_start=0.4, priority="td")
+    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": schaul} | dict.fromkeys(FAST, usual)
     assert (sixty_four.cosines, sixty_four.hidden, sixty_four.kappa) == (64, 512, 1.0)
 
 
@@ -137,7 +138,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     config = resolve(preset, source=lambda: Frames(SCREEN)).config
     plain = config.to_plain()
     rate, epsilon = ADAMS.get(preset, (5e-5, 0.01 / 32))
-    assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon}
+    assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon, "anneal": 1.0}
     sizes = {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
     assert plain["replay"] | sizes == plain["replay"]
     assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000}

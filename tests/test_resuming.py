@@ -44,7 +44,7 @@ FAST = ("dqn", "c51", "fqf", "rainbow", "ndqfn-dpe", "ndqfn-deep-dpe", "iqn-dltv
     "preset", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
 )
 def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, tmp_path, monkeypatch):
-    resolved = tiny(preset)
+    resolved = tiny(preset, optimiser={"anneal": 0.1})
     train_into(tmp_path / "whole", resolved, silent())
     real, cuts = run.Training.evaluate, [1, 3, 4]
 

@@ -27,6 +27,7 @@ from tests.test_log import scalars
 
 EVAL = {"return_mean", "return_std", "episodes", "policy", "crossing", "seconds"}
 TRAIN = {"loss", "bonus_mean", "crossing", "dead_increments", "updates_per_second", "updates", "epsilon", "return_mean"}
+TRAIN |= {"learning_rate"}
 
 
 def told(directory, resolved):
@@ -106,6 +107,7 @@ def test_metrics_have_a_line_for_each_measurement(finished):
     assert last["crossing"] == 0
     assert 0 <= last["dead_increments"] <= 1
     assert last["epsilon"] == 0.01
+    assert {line["learning_rate"] for line in trains} == {1e-3}
     assert all(line[name] > 0 for line in trains for name in ("updates_per_second", "steps_per_second"))
 
 

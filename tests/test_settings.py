@@ -338,6 +338,8 @@ IMPOSSIBLE = [
     ("evaluation.steps", -1, r"evaluation\.steps is -1, but must be at least 0"),
     ("evaluation.num_envs", 0, r"evaluation\.num_envs is 0, but must be at least 1"),
     ("evaluation.episode_cap_steps", 0, r"evaluation\.episode_cap_steps is 0, but must be at least 1"),
+    ("optimiser.anneal", -0.1, r"optimiser\.anneal is -0\.1, but must be a number from 0 to 1: it is the share"),
+    ("optimiser.anneal", 1.01, r"optimiser\.anneal is 1\.01, but must be a number from 0 to 1: it is the share"),
     ("evaluation.epsilon", 1.5, r"evaluation\.epsilon is 1\.5, but must be a probability"),
 ]
 

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,8 @@ SETTINGS = {
 }
 
 
-def tiny(preset: str = "dqn") -> Resolved:
-    return resolve(preset, SMALL | {"head": {"hidden": 8}}, SETTINGS)
+def tiny(preset: str = "dqn", **settings: Any) -> Resolved:
+    return resolve(preset, SMALL | {"head": {"hidden": 8}}, SETTINGS, settings)
 
 
 TOUCHES = ("write", "fsync", "replace", "mkdir", "unlink", "rmdir")

@@ -12,7 +12,7 @@ from monotau.distributions import Distribution
 from monotau.networks import Constants, Estimate, Role
 from monotau.networks.compiling import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
-from monotau.replay import Batch
+from monotau.replay import Batch, Priority
 
 
 class Draws(NamedTuple):
@@ -32,6 +32,8 @@ class Update:
 
     losses: Float[Tensor, " B"]
     """Loss of each transition, without importance weights."""
+    priorities: Float[Tensor, " B"]
+    """The losses again, or how far the means of prediction and target are apart, as asked for."""
     current: Estimate | None
     """The target network's distributions of the replayed states and actions, where asked for."""
 
@@ -47,19 +49,24 @@ class Learner:
         self.double_q, self.scaling = double_q, factory.scaling
         self._losses = Compiled(self.losses, factory.compiler)
 
-    def update(self, batch: Batch, generator: torch.Generator, *, with_current: bool) -> Update:
+    def update(
+        self, batch: Batch, generator: torch.Generator, *, with_current: bool, priority: Priority | None = None
+    ) -> Update:
         """One step on a batch; `with_current` adds the target's view of the replayed pairs, by the same pass."""
         if self.scaling is not None:
             self.scaling.observe(batch.observations)
         for network in (self.online, self.target):
             network.renew(generator)
         draws = self.draw(len(batch.actions), generator, with_current=with_current)
-        losses, side, current = self._losses(batch, draws, self.target.kept(), with_current=with_current)
+        losses, side, current, errors = self._losses(
+            batch, draws, self.target.kept(), with_current=with_current, with_errors=priority == "td"
+        )
         loss = (losses * batch.weights).mean()
         self.trainer.descend(loss if side is None else loss + side)
         for network in (self.online, self.target):
             network.renew(None)
-        return Update(losses.detach(), current)
+        losses = losses.detach()
+        return Update(losses, losses if errors is None else errors, current)
 
     def draw(self, size: int, generator: torch.Generator, *, with_current: bool) -> Draws:
         """Draw the fractions of an update."""
@@ -70,15 +77,26 @@ class Learner:
         )
 
     def losses(
-        self, batch: Batch, draws: Draws, target_constants: Constants, *, with_current: bool
-    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None, Estimate | None]:
-        """Losses, what the head learns beside them, and the target's view of the replayed pairs; no side effects."""
+        self,
+        batch: Batch,
+        draws: Draws,
+        target_constants: Constants,
+        *,
+        with_current: bool,
+        with_errors: bool = False,
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None, Estimate | None, Float[Tensor, " B"] | None]:
+        """Losses, what the head learns beside them, the target's view of the replayed pairs, and absolute errors.
+
+        No side effects.
+        """
         constants = self.online.head.constants()  # one table for the passes over this state and the next
         best = self._online_choice(batch, draws, constants) if self.double_q else None
         current, future = self._target_view(batch, best, draws, target_constants, with_current=with_current)
         target = Estimate(future.distribution.affine(batch.discounts, batch.rewards), future.fractions)
-        losses, side = self.online.losses(batch.observations, batch.actions, draws.prediction, constants, target)
-        return losses, side, current
+        losses, side, errors = self.online.losses_and_errors(
+            batch.observations, batch.actions, draws.prediction, constants, target, with_errors=with_errors
+        )
+        return losses, side, current, errors
 
     @torch.no_grad()
     def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:

@@ -135,7 +135,11 @@ PRESETS: Mapping[str, Preset] = {
     "dqn": Preset(about="DQN: the mean return alone", head=Dqn(), n_step=1, double_q=False, atari=DQN_ADAM),
     "double-dqn": Preset(about="DQN with double Q", head=Dqn(), n_step=1, atari=DQN_ADAM),
     "prioritized": Preset(
-        about="double DQN with prioritised replay", head=Dqn(), replay=Prioritized(), n_step=1, atari=DQN_ADAM
+        about="double DQN with prioritised replay",
+        head=Dqn(),
+        replay=Prioritized(priority="td"),
+        n_step=1,
+        atari=DQN_ADAM,
     ),
 }
 

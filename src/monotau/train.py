@@ -72,6 +72,7 @@ class Training:
         config, learner, explorer = self.config, self.brain.learner, self.brain.explorer
         drawing = numpy_stream(config.seed, "replay", self.iteration)
         learning = torch_stream(config.seed, "learn", self.iteration)
+        trainers = tuple(self.brain.trainers().values())
         window = _Window(self.step, self.updates)
         explorer.metrics()  # what it has averaged since the last line is left behind, as the window's numbers are
         try:
@@ -84,14 +85,18 @@ class Training:
                     before, self.step = self.step, self.step + len(move.steps.actions)
                     if self.replay.ready:
                         self.brain.unit.look(self.replay, self.step)
+                        for trainer in trainers:
+                            trainer.set_progress(self.step / config.steps)
                         for _ in range(passed(before, self.step, config.update.every_steps)):
                             batch = self.replay.sample(config.update.batch_size, drawing, self.brain.unit.value)
                             batch = batch.to(self.brain.device)
                             self.batch = batch
-                            update = learner.update(batch, learning, with_current=explorer.wants_target)
+                            update = learner.update(
+                                batch, learning, with_current=explorer.wants_target, priority=self.replay.priority
+                            )
                             explorer.learn(batch, update.current, learning)
-                            if self.replay.wants_losses:
-                                self.replay.update(batch.index, update.losses.cpu().numpy())
+                            if self.replay.priority is not None:
+                                self.replay.update(batch.index, update.priorities.cpu().numpy())
                             window.losses.append(update.losses.mean())
                             self.updates += 1
                         if passed(before, self.step, config.update.sync_every_steps):
@@ -166,6 +171,7 @@ class Training:
             "iteration": self.iteration,
             "updates": self.updates,
             "epsilon": epsilon,
+            "learning_rate": self.config.optimiser.rate(self.step / self.config.steps),
             "episodes": len(window.returns),
             "return_mean": float(np.mean(window.returns)) if window.returns else None,
             "loss": torch.stack(window.losses).mean().item() if window.losses else None,

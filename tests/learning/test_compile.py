@@ -26,18 +26,20 @@ def test_the_update_is_one_graph_with_the_same_result(name, double_q):
 
     def update(observations, actions, rewards, discounts, next_observations, weights):
         parts = (observations, actions, rewards, discounts, next_observations, weights, batch.index)
-        losses, side, current = learner.losses(type(batch)(*parts), draws, learner.target.kept(), with_current=True)
+        losses, side, current, errors = learner.losses(
+            type(batch)(*parts), draws, learner.target.kept(), with_current=True, with_errors=True
+        )
         total = (losses * weights).mean()
-        return losses, total if side is None else total + side, current.distribution.mean()
+        return losses, total if side is None else total + side, current.distribution.mean(), errors
 
     tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
     results = []
     for function in (update, torch.compile(update, fullgraph=True)):
         learner.online.zero_grad()
-        losses, total, current = function(*tensors)
+        losses, total, current, errors = function(*tensors)
         total.backward()
         gradients = [p.grad.clone() for p in learner.online.parameters()]
-        results.append([losses.detach(), current, *gradients])
+        results.append([losses.detach(), current, errors, *gradients])
     for eager, compiled in zip(*results, strict=True):
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
 
@@ -48,7 +50,7 @@ def compiled_by(backend, monkeypatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function: compile_(function, backend=backend, fullgraph=True))
 
 
-@pytest.mark.parametrize("preset", ["fqf-dpe", "rainbow"])
+@pytest.mark.parametrize("preset", ["fqf-dpe", "rainbow", "prioritized"])
 def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, monkeypatch):
     """With a backend that runs the graphs as they are, so that only capturing them is tested."""
     graphs = []

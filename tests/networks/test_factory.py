@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from monotau.errors import Divergence
+from monotau.errors import ConfigError, Divergence
 from monotau.networks.factory import OptimiserConfig
 from tests.worlds import SMALL_HEADS, small_factory
 
@@ -34,6 +34,35 @@ def test_every_weight_belongs_to_one_optimiser():
         assert sorted(owned) == sorted(id(parameter) for parameter in network.parameters())
         assert bool(trainer.apart) == (name in ("fqf", "ndqfn-fqf"))
         assert isinstance(trainer.main, torch.optim.Adam)
+
+
+def test_the_rate_falls_in_a_straight_line_and_stays_beyond_the_end():
+    config = OptimiserConfig(learning_rate=0.5, anneal=0.25)
+    rates = [config.rate(share) for share in (0.0, 0.5, 1.0, 1.5, 100.0)]
+    assert rates == [0.5, 0.3125, 0.125, 0.125, 0.125]
+    assert OptimiserConfig(learning_rate=0.5, anneal=0.0).rate(1.0) == 0.0
+    assert {OptimiserConfig(learning_rate=0.1).rate(share) for share in (0.0, 0.3, 1.0, 7.0)} == {0.1}
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
+def test_a_share_of_the_rate_that_is_none_is_refused_in_one_line(bad):
+    with pytest.raises(ConfigError, match=rf"^optimiser\.anneal is {bad}, but must be a number from 0 to 1: .*$"):
+        OptimiserConfig(anneal=bad)
+
+
+def test_progress_changes_the_steps_of_the_main_optimiser_alone():
+    """By hand: the first centred step is 0.1 * rate-share * g / (sqrt(0.05 g^2 - 0.0025 g^2) + epsilon)."""
+    config = OptimiserConfig(method="rmsprop", learning_rate=0.1, epsilon=0.01, anneal=0.5)
+    factory = replace(small_factory(SMALL_HEADS["fqf"]), optimiser=config)
+    trainer = factory.trainer(factory.make("online"))
+    bias = trainer.network.head.network.last.advantages.bias
+    before, apart = bias.detach()[0].item(), [group["lr"] for o in trainer.apart for group in o.param_groups]
+    trainer.set_progress(0.5)
+    trainer.descend(2.0 * bias[0])
+    step = before - bias.detach()[0].item()
+    assert step == pytest.approx(0.075 * 2.0 / (math.sqrt(0.05 * 4 - 0.0025 * 4) + 0.01), rel=1e-4)
+    assert [group["lr"] for o in trainer.apart for group in o.param_groups] == apart
+    assert all(type(group["lr"]) is float for group in trainer.main.param_groups)
 
 
 def trained(head, method):

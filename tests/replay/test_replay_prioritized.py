@@ -91,7 +91,7 @@ def test_the_final_slots_of_a_cut_hold_no_mass():
         assert sorted(drawn.tolist()) == list(range(number + 1 - len(replay), number + 1))
 
 
-def test_priorities_follow_the_losses():
+def test_leaves_follow_the_priorities():
     replay = make(alpha=0.5, beta_start=1.0)
     play(replay, range(4))
     replay.update(np.array([2, 0, 3, 1]), np.array([9.0, 1.0, 4.0, 16.0], np.float32))
@@ -195,7 +195,7 @@ def test_every_replay_keeps_the_contract(kind):
     assert batch.weights.tolist() == [1.0] * 100
     replay.update(batch.index, (batch.index + 1.0))
     weights = replay.sample(100, np.random.default_rng(0)).weights
-    assert (weights < 1).any() == replay.wants_losses == (kind == "prioritized")
+    assert (weights < 1).any() == (replay.priority == "loss") == (kind == "prioritized")
 
 
 @pytest.mark.parametrize(
@@ -221,21 +221,27 @@ def test_the_settings_are_those_of_the_paper():
     assert (Prioritized().alpha, Prioritized().beta_start, Prioritized().beta_steps) == (0.6, 0.4, 0)
 
 
+@pytest.mark.parametrize("priority", ["loss", "td"])
+def test_a_replay_says_what_its_priorities_are(priority):
+    replay = Prioritized(priority=priority).build(Layout(**layout()), horizon_steps=100)
+    assert replay.priority == priority
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_is_divergence(bad):
+def test_a_priority_that_is_not_finite_is_divergence(bad):
     replay = make(beta_start=1.0)
     play(replay, range(3))
     with pytest.raises(
-        Divergence, match=f"the loss of a replayed transition is {bad}, but a priority must be a finite"
+        Divergence, match=f"the priority of a replayed transition is {bad}, but must be a finite number"
     ):
         replay.update(np.arange(3), np.array([5.0, bad, 5.0], np.float32))
     assert leaves_seen(replay) == {0: 1.0, 1: 1.0, 2: 1.0}
 
 
-def test_a_negative_loss_is_refused():
+def test_a_negative_priority_is_refused():
     replay = make(beta_start=1.0)
     play(replay, range(3))
-    with pytest.raises(ValueError, match=r"A loss is -0.5, but a priority must not be negative"):
+    with pytest.raises(ValueError, match=r"A priority is -0.5, but must not be negative"):
         replay.update(np.arange(3), np.array([5.0, 5.0, -0.5]))
     assert leaves_seen(replay) == {0: 1.0, 1: 1.0, 2: 1.0}
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from monotau.envs.spec import ObservationSpec
-from monotau.errors import Divergence, check_positive
+from monotau.errors import ConfigError, Divergence, check_positive
 from monotau.networks.compiling import Compiler
 from monotau.networks.heads import HeadConfig
 from monotau.networks.inputs import InputScaling
@@ -32,9 +32,20 @@ class OptimiserConfig:
     """Step size."""
     epsilon: float = 0.01 / 32
     """Added to the root of the second moment; not negligible against gradients of the quantile Huber loss."""
+    anneal: float = 1.0
+    """Share of learning_rate left at the end of the run, to which it falls in a straight line; 1 keeps it constant."""
 
     def __post_init__(self) -> None:
         check_positive("optimiser.", self, "learning_rate", "epsilon")
+        if not 0 <= self.anneal <= 1:
+            raise ConfigError(
+                f"optimiser.anneal is {self.anneal}, but must be a number from 0 to 1: it is the share of "
+                "optimiser.learning_rate that is left at the end of the run."
+            )
+
+    def rate(self, share_done: float) -> float:
+        """Return the step size after that share of the run; beyond its end the last one holds."""
+        return self.learning_rate * (1 - (1 - self.anneal) * min(share_done, 1.0))
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class Trainer:
     """The optimiser of one network, and those its head has for weights apart."""
 
     def __init__(self, network: Network, config: OptimiserConfig) -> None:
-        self.network = network
+        self.network, self.config = network, config
         self.apart = network.head.optimisers()
         taken = {
             parameter for optimiser in self.apart for group in optimiser.param_groups for parameter in group["params"]
@@ -85,6 +96,12 @@ class Trainer:
             self.main = torch.optim.Adam(rest, lr=rate, eps=epsilon, fused=True)
         else:
             self.main = torch.optim.RMSprop(rest, lr=rate, eps=epsilon, alpha=0.95, centered=True)
+
+    def set_progress(self, share_done: float) -> None:
+        """Set the step size to that after a share of the run; the head's own optimisers keep theirs."""
+        rate = self.config.rate(share_done)
+        for group in self.main.param_groups:
+            group["lr"] = rate
 
     def descend(self, loss: Tensor) -> None:
         """Take one step down the gradient of a scalar loss; none that would lead out of the finite numbers."""

@@ -53,10 +53,28 @@ class Network(nn.Module):
         target: Estimate,
     ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None]:
         """Loss of each chosen action's distribution against its target, and what the head learns beside it."""
+        losses, side, _ = self.losses_and_errors(observations, actions, fractions, constants, target, with_errors=False)
+        return losses, side
+
+    def losses_and_errors(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        actions: Int[Tensor, " B"],
+        fractions: Float[Tensor, "B n"],
+        constants: Constants,
+        target: Estimate,
+        *,
+        with_errors: bool,
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None, Float[Tensor, " B"] | None]:
+        """Like `losses`; where asked, also how far prediction's and target's means are apart, by the same pass."""
         features = self.torso(observations)
         prediction = Estimate(self.head(features, fractions, constants, actions), fractions)
         side = self.head.side_loss(features, prediction, constants, actions)
-        return self.head.loss(prediction, target), side
+        errors = None
+        if with_errors:
+            with torch.no_grad():
+                errors = (target.distribution.mean() - prediction.distribution.mean()).abs()
+        return self.head.loss(prediction, target), side, errors
 
     @torch.no_grad()
     def look(

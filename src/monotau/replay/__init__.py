@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
+from monotau.replay.base import ALL_LANES, Layout, Priority, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.prioritized import Prioritized, PrioritizedReplay
 from monotau.replay.ring import Ring, Uniform
 from monotau.replay.transitions import Batch, Steps, Written
@@ -16,6 +16,7 @@ __all__ = [
     "Layout",
     "Prioritized",
     "PrioritizedReplay",
+    "Priority",
     "Replay",
     "ReplayConfig",
     "ReplayMemory",

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64, Shaped
@@ -16,12 +16,15 @@ from monotau.replay.transitions import Batch, Steps, Written
 
 ALL_LANES = slice(None)
 
+Priority = Literal["loss", "td"]
+"""What tells how much there is to learn from a transition: its loss, or the difference of prediction and target."""
+
 
 class Replay(ABC):
     """Stores steps of a fixed number of lanes, one environment each, and replays them."""
 
-    wants_losses: bool = False
-    """Whether `update` does anything, so that losses need not leave their device for nothing."""
+    priority: Priority | None = None
+    """What `update` takes of each transition; without it nothing, so that nothing leaves its device in vain."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -51,8 +54,8 @@ class Replay(ABC):
         A return ends with its episode, or with what is stored.
         """
 
-    def update(self, index: Int64[np.ndarray, "B"], losses: Float[np.ndarray, "B"]) -> None:
-        """Take note of the losses of a batch, before anything is added; the default has no use for them."""
+    def update(self, index: Int64[np.ndarray, "B"], priorities: Float[np.ndarray, "B"]) -> None:
+        """Take note of the priorities of a batch, before anything is added; the default has no use for them."""
         return
 
     @property

@@ -1,4 +1,4 @@
-"""Prioritised replay (Schaul et al. 2016): transitions with a large loss are replayed more often."""
+"""Prioritised replay (Schaul et al. 2016): transitions with a large error are replayed more often."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float, Float64, Int64, Shaped
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
+from monotau.replay.base import ALL_LANES, Layout, Priority, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.ring import Ring
 from monotau.replay.rows import Rows
 from monotau.replay.sum_tree import SumTree
 from monotau.replay.transitions import Batch, Steps, Written
 
-# Keeps a transition with no loss in play (Schaul et al., Section 3.3).
+# Keeps a transition with no error in play (Schaul et al., Section 3.3).
 LEAST_PRIORITY = 1e-6
 
 # Nearly all the mass of a replay in use is that of valid starts. It is not where little is stored, or where the newest
@@ -27,10 +27,12 @@ FIRST_ROUND = 32
 @final
 @dataclass(frozen=True, kw_only=True)
 class Prioritized(ReplayConfig):
-    """Transitions are drawn in proportion to loss^alpha, and weighted against the bias of that."""
+    """Transitions are drawn in proportion to priority^alpha, and weighted against the bias of that."""
 
+    priority: Priority = "loss"
+    """loss: that of the transition, as in Rainbow; td: the absolute difference of prediction's and target's means."""
     alpha: float = 0.6
-    """How much the loss counts: 0 draws uniformly, 1 in proportion to the loss."""
+    """How much the priority counts: 0 draws uniformly, 1 in proportion to it."""
     beta_start: float = 0.4
     """How much of that bias is made up for by weights at the start; in the end it is all of it, 1."""
     beta_steps: int = 0
@@ -62,14 +64,13 @@ class Prioritized(ReplayConfig):
 class PrioritizedReplay(Replay):
     """A ring that stores and a sum tree over its slots that chooses; a leaf is a priority^alpha, 0 where no step is.
 
-    A priority is the loss of a transition, as in Rainbow, where Schaul et al. take the absolute error of a value: a
-    distribution has no such error.
+    The loss of a distribution holds what is irreducible, too: a state whose return is uncertain keeps a priority that
+    nothing learned can lower. The difference of means, which for a point is the absolute error of Schaul et al., does
+    not; but it does not see an error of the shape.
     """
 
-    wants_losses = True
-
     def __init__(self, config: Prioritized, ring: Ring, *, beta_steps: int) -> None:
-        self._config = config
+        self._config, self.priority = config, config.priority
         self._ring = ring
         self._tree = SumTree(ring.slots)
         self._beta_steps = beta_steps
@@ -139,16 +140,16 @@ class PrioritizedReplay(Replay):
             index[missing] = rng.choice(starts, len(missing), p=leaves / leaves.sum())
         return index
 
-    def update(self, index: Int64[np.ndarray, "B"], losses: Float[np.ndarray, "B"]) -> None:
-        """Set the priorities of a batch to its losses; where an index stands more than once, the last one counts."""
-        if not np.isfinite(losses).all():
+    def update(self, index: Int64[np.ndarray, "B"], priorities: Float[np.ndarray, "B"]) -> None:
+        """Set the priorities of a batch; where an index stands more than once, the last one counts."""
+        if not np.isfinite(priorities).all():
             raise Divergence(
-                f"the loss of a replayed transition is {losses[~np.isfinite(losses)][0]}, but a priority must be a "
+                f"the priority of a replayed transition is {priorities[~np.isfinite(priorities)][0]}, but must be a "
                 "finite number"
             )
-        if (losses < 0).any():
-            raise ValueError(f"A loss is {losses.min()}, but a priority must not be negative; no mass is less than 0.")
-        leaves = (losses.astype(np.float64) + LEAST_PRIORITY) ** self._config.alpha
+        if (priorities < 0).any():
+            raise ValueError(f"A priority is {priorities.min()}, but must not be negative; no mass is less than 0.")
+        leaves = (priorities.astype(np.float64) + LEAST_PRIORITY) ** self._config.alpha
         self._tree.set(index, leaves)
         self._largest = max(self._largest, float(leaves.max()))
 
