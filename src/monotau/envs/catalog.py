@@ -50,7 +50,10 @@ GYMNASIUM = {
     "CliffWalking": "walk along a cliff, 48 states",
     "CliffWalkingSlippery": "walk along an icy cliff, 48 states",
     "Taxi": "fetch and bring a passenger, 500 states",
+    "LunarLander": "land softly between two flags",
 }
+BOX2D = {"LunarLander"}
+"""Those of them that are listed only where the extra box2d is installed."""
 
 
 def register_own() -> None:
@@ -116,7 +119,12 @@ def _gymnasium_envs() -> list[tuple[str, str]]:
     for spec in gym.registry.values():
         if spec.namespace is None and spec.name in GYMNASIUM and spec.version is not None:
             newest[spec.name] = max(spec.version, newest.get(spec.name, 0))
-    return [(f"{name}-v{newest[name]}", description) for name, description in GYMNASIUM.items() if name in newest]
+    missing = set() if importlib.util.find_spec("Box2D") else BOX2D
+    return [
+        (f"{name}-v{newest[name]}", description)
+        for name, description in GYMNASIUM.items()
+        if name in newest and name not in missing
+    ]
 
 
 def _nearest(given: str, ids: Iterable[str]) -> list[str]:
