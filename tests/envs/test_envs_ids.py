@@ -11,7 +11,7 @@ from counting import factory
 from monotau.envs import ObservationSpec, list_envs
 from monotau.envs.atari import default_protocol
 from monotau.envs.catalog import MINATAR, MINATAR_VERSIONS
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, MissingExtra
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,9 @@ def test_listed_ids_are_unique_and_described():
     listed = list_envs()
     assert len({env_id for env_id, _ in listed}) == len(listed)
     assert all(0 < len(description) < 100 for _, description in listed)
-    assert {"CartPole-v1", "monotau/DeepSea-v0", "MinAtar/Breakout-v1"} <= {env_id for env_id, _ in listed}
+    assert {"CartPole-v1", "LunarLander-v3", "monotau/DeepSea-v0", "MinAtar/Breakout-v1"} <= {
+        env_id for env_id, _ in listed
+    }
 
 
 def test_minatar_observations_are_images_of_bits():
@@ -153,6 +155,30 @@ def test_a_missing_minatar_is_named_with_its_cure(monkeypatch):
     with pytest.raises(ConfigError, match=r"MinAtar cannot be imported .*; pip install monotau\[minatar\]"):
         factory("MinAtar/Breakout-v1")
     assert not any(env_id.startswith("MinAtar/") for env_id, _ in list_envs())
+
+
+@pytest.mark.parametrize("env_id", ["LunarLander-v3", "LunarLander"])
+def test_a_missing_box2d_is_named_with_its_cure(monkeypatch, env_id):
+    for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    with pytest.raises(MissingExtra, match=rf"'{env_id}', but Box2D .*; pip install monotau\[box2d\]$") as caught:
+        factory(env_id)
+    assert "\n" not in str(caught.value)
+    assert not any("LunarLander" in listed for listed, _ in list_envs())
+
+
+def test_another_missing_package_of_gymnasiums_is_named_as_gymnasium_does():
+    gym.register("Needy-v0", needy)
+    try:
+        with pytest.raises(ConfigError, match=r"'Needy-v0' cannot be made: DependencyNotInstalled: no pedals$"):
+            factory("Needy-v0")
+    finally:
+        gym.registry.pop("Needy-v0", None)
+
+
+def needy(**_):
+    raise gym.error.DependencyNotInstalled("no pedals")
 
 
 def test_an_id_that_is_a_book_is_refused():

@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from monotau.envs import Chain, Coin, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin, register_own
+from monotau.envs import (
+    Chain,
+    Coin,
+    Grid,
+    HeavyTail,
+    LargeReturns,
+    LongChain,
+    NegativeReturns,
+    Probe,
+    TimeLimit,
+    TwoShapes,
+    TwoSpreads,
+    TwoStepCoin,
+    register_own,
+)
 from monotau.envs.catalog import OWN
 from monotau.errors import ConfigError
 
@@ -23,9 +37,15 @@ def test_own_worlds_pass_gymnasiums_checker(env_id):
     check_env(world)
 
 
-@pytest.mark.parametrize(
-    "world", [Coin(), TwoStepCoin(), TwoSpreads(), TwoShapes(), TimeLimit(), Chain(), Grid()], ids=str
-)
+PROBES = [Coin, TwoStepCoin, TwoSpreads, TwoShapes, TimeLimit, Chain, Grid]
+FAR_OR_LONG = [LargeReturns, NegativeReturns, HeavyTail, LongChain]
+
+
+def test_every_probe_is_looked_at_here():
+    assert {world for world, _ in OWN.values() if issubclass(world, Probe)} == {*PROBES, *FAR_OR_LONG}
+
+
+@pytest.mark.parametrize("world", [kind() for kind in PROBES + FAR_OR_LONG], ids=str)
 def test_the_probabilities_of_each_truth_sum_to_one(world: Probe):
     for outcomes in world.truth(GAMMA).values():
         assert sum(probability for probability, _ in outcomes) == pytest.approx(1)

@@ -2,8 +2,10 @@
 
 from monotau.envs.catalog import list_envs, register_own
 from monotau.envs.deep_sea import DeepSea
+from monotau.envs.inventory import Inventory
 from monotau.envs.make import EnvConfig, EnvFactory, EnvSource
 from monotau.envs.probes import Chain, Coin, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
+from monotau.envs.returns import HeavyTail, LargeReturns, LongChain, NegativeReturns
 from monotau.envs.spec import ObservationSpec
 
 __all__ = [
@@ -14,6 +16,11 @@ __all__ = [
     "EnvFactory",
     "EnvSource",
     "Grid",
+    "HeavyTail",
+    "Inventory",
+    "LargeReturns",
+    "LongChain",
+    "NegativeReturns",
     "ObservationSpec",
     "Probe",
     "TimeLimit",

@@ -10,15 +10,22 @@ from gymnasium.envs.registration import EnvSpec
 
 from monotau.envs.deep_sea import DeepSea
 from monotau.envs.games import ATARI57, id_of
+from monotau.envs.inventory import Inventory
 from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
+from monotau.envs.returns import HeavyTail, LargeReturns, LongChain, NegativeReturns
 from monotau.errors import ConfigError, MissingExtra
 
 OWN: dict[str, tuple[type[gym.Env], str]] = {  # a new world: one class, one line here
     "monotau/DeepSea-v0": (DeepSea, "deep exploration: one of 2^size action sequences pays (size, stochastic)"),
+    "monotau/Inventory-v0": (Inventory, "order stock under weekly demand, returns of thousands (reward_scale)"),
     "monotau/Coin-v0": (Coin, "probe: one toss, +1 or -1"),
     "monotau/TwoStepCoin-v0": (TwoStepCoin, "probe: two tosses in a row"),
     "monotau/TwoShapes-v0": (TwoShapes, "probe: two actions whose returns are normal and exponential"),
     "monotau/TwoSpreads-v0": (TwoSpreads, "probe: two actions of one mean and two spreads"),
+    "monotau/LargeReturns-v0": (LargeReturns, "probe: normal and exponential returns around 2400"),
+    "monotau/NegativeReturns-v0": (NegativeReturns, "probe: normal and exponential returns around -2400"),
+    "monotau/HeavyTail-v0": (HeavyTail, "probe: returns of Student's t and of Pareto, whose tails are heavy"),
+    "monotau/LongChain-v0": (LongChain, "probe: 50 normal rewards in a row"),
     "monotau/TimeLimit-v0": (TimeLimit, "probe: reward for ever, truncated after 10 steps"),
     "monotau/Chain-v0": (Chain, "probe: a reward at the right end of a row of states (length)"),
     "monotau/Grid-v0": (Grid, "probe: a square without reward, to count visits in (size, horizon)"),
@@ -43,7 +50,10 @@ GYMNASIUM = {
     "CliffWalking": "walk along a cliff, 48 states",
     "CliffWalkingSlippery": "walk along an icy cliff, 48 states",
     "Taxi": "fetch and bring a passenger, 500 states",
+    "LunarLander": "land softly between two flags",
 }
+BOX2D = {"LunarLander"}
+"""Those of them that are listed only where the extra box2d is installed."""
 
 
 def register_own() -> None:
@@ -109,7 +119,12 @@ def _gymnasium_envs() -> list[tuple[str, str]]:
     for spec in gym.registry.values():
         if spec.namespace is None and spec.name in GYMNASIUM and spec.version is not None:
             newest[spec.name] = max(spec.version, newest.get(spec.name, 0))
-    return [(f"{name}-v{newest[name]}", description) for name, description in GYMNASIUM.items() if name in newest]
+    missing = set() if importlib.util.find_spec("Box2D") else BOX2D
+    return [
+        (f"{name}-v{newest[name]}", description)
+        for name, description in GYMNASIUM.items()
+        if name in newest and name not in missing
+    ]
 
 
 def _nearest(given: str, ids: Iterable[str]) -> list[str]:

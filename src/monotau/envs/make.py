@@ -15,7 +15,7 @@ from monotau.envs.atari import FRAME, AtariVector, ProtocolName, check_protocol,
 from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, register_own, unknown_id
 from monotau.envs.checked import Checked, name_of
 from monotau.envs.spec import ObservationSpec, describe_space
-from monotau.errors import ConfigError, EnvironmentFault, check_least, in_one_line
+from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, check_least, in_one_line
 from monotau.settings import brief
 
 LONGEST_ID = 200
@@ -191,9 +191,19 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
         raise
     except gym.error.UnregisteredEnv:
         raise unknown_id(config.id) from None
+    except gym.error.DependencyNotInstalled as error:
+        if "box2d" not in str(error).lower():
+            raise _not_made(config.id, error) from error
+        raise MissingExtra(
+            f"env.id is {config.id!r}, but Box2D cannot be imported ({error.__cause__}); pip install monotau[box2d]"
+        ) from error
     except Exception as error:  # the constructor is foreign code, and any keyword argument may upset it
-        reason = (str(error).splitlines() or ["no reason given"])[0][:200]
-        raise ConfigError(f"env.id {config.id!r} cannot be made: {type(error).__name__}: {reason}") from error
+        raise _not_made(config.id, error) from error
+
+
+def _not_made(env_id: str, error: Exception) -> ConfigError:
+    reason = (str(error).splitlines() or ["no reason given"])[0][:200]
+    return ConfigError(f"env.id {env_id!r} cannot be made: {type(error).__name__}: {reason}")
 
 
 class _Borrowed(gym.Wrapper):

@@ -1,6 +1,7 @@
 """Probe worlds: environments so small that the true distribution of every return is known in closed form."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from itertools import product
 from math import log
 from statistics import NormalDist
@@ -18,6 +19,10 @@ Outcomes = list[tuple[float, float]]
 """(probability, return) of each outcome."""
 Truth = dict[tuple[int, int], Outcomes]
 """Outcomes for each (state, action) that can be met."""
+
+POINTS = 1_000
+MIDPOINTS = [(point + 0.5) / POINTS for point in range(POINTS)]
+"""The middles of equal parts of (0, 1): where the quantiles of continuous returns are taken."""
 
 Observation = TypeVar("Observation")
 Reset = tuple[Observation, dict[str, Any]]
@@ -111,18 +116,14 @@ class TwoShapes(OneStep):
     exponential one less its mean.
     """
 
-    POINTS = 1_000
-
     def step(self, action: Action) -> Step[State]:
         """Draw a return."""
         drawn = self.np_random.exponential() - 1 if action else self.np_random.normal()
         return 0, float(drawn), True, False, {}
 
     def truth(self, gamma: float) -> Truth:
-        """Return the quantiles at the midpoints of POINTS equal parts of (0, 1), equally likely."""
-        taus = [(point + 0.5) / self.POINTS for point in range(self.POINTS)]
-        curves = ([NormalDist().inv_cdf(tau) for tau in taus], [-log(1 - tau) - 1 for tau in taus])
-        return {(0, action): [(1 / self.POINTS, value) for value in curve] for action, curve in enumerate(curves)}
+        """Return the two quantile functions."""
+        return {(0, 0): by_quantiles(NormalDist().inv_cdf), (0, 1): by_quantiles(lambda tau: -log(1 - tau) - 1)}
 
 
 @final
@@ -235,6 +236,11 @@ class Grid(Probe[np.ndarray]):
         observation = np.zeros(self.size**2, np.float32)
         observation[state] = 1.0
         return observation, {"state": state}
+
+
+def by_quantiles(quantile: Callable[[float], float]) -> Outcomes:
+    """Return the values of a quantile function at the midpoints, equally likely."""
+    return [(1 / POINTS, quantile(tau)) for tau in MIDPOINTS]
 
 
 def _toss(generator: np.random.Generator) -> float:
