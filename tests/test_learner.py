@@ -9,6 +9,7 @@ import torch
 from monotau.distributions import Diracs, Distribution, PiecewiseLinear
 from monotau.learner import Learner
 from monotau.networks import Estimate, Role
+from monotau.networks.heads.c51 import C51
 from tests.worlds import SMALL_HEADS, SMALL_IQN, SMALL_NDQFN, random_batch, small_factory
 
 
@@ -202,9 +203,66 @@ def test_importance_weights_scale_the_gradient_of_each_transition():
 def test_diagnosis_names_the_numbers_that_are_logged():
     learner, batch = make_learner(SMALL_NDQFN), random_batch()
     numbers = learner.diagnose(batch, torch.Generator())
-    assert set(numbers) == {"q_mean", "q_std", "crossing", "dead_increments"}
+    assert set(numbers) == {"q_mean", "q_std", "crossing", "q_contrast", "dead_features", "dead_increments"}
     fractions = learner.online.fractions(Role.ACT, len(batch.actions), None)
     best = learner.online.look(batch.observations, fractions).mean().max(dim=1).values
     assert numbers["q_mean"] == pytest.approx(best.mean().item(), abs=1e-6)
     assert numbers["q_std"] == pytest.approx((best - best.mean()).square().mean().sqrt().item(), abs=1e-6)
     assert numbers["crossing"] == 0
+    size = torch.stack([abs(quantile) for quantile in fine_quantiles(learner, batch)]).mean().item()
+    assert numbers["q_contrast"] == pytest.approx(numbers["q_std"] / size, rel=1e-3)
+
+
+def fine_quantiles(learner, batch):
+    """Return the batch's quantiles at the middles of 10,000 equal parts of the mass, one part after another."""
+    view = learner.online.look(batch.observations, learner.online.fractions(Role.ACT, len(batch.actions), None))
+    return view.quantile((torch.arange(10_000) + 0.5) / 10_000).flatten()
+
+
+@pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
+def test_a_dead_torso_is_seen_with_every_head(head):
+    learner, batch = make_learner(head), random_batch()
+    assert learner.diagnose(batch, torch.Generator())["dead_features"] < 0.99
+    with torch.no_grad():
+        for parameter in learner.online.torso.parameters():
+            parameter.zero_()
+    learner.online.changed()
+    numbers = learner.diagnose(batch, torch.Generator())
+    assert numbers["dead_features"] == 1
+    assert numbers["q_contrast"] < 1e-4
+
+
+def test_dead_features_are_those_that_are_zero_in_every_state():
+    learner, batch = make_learner(SMALL_NDQFN), random_batch()
+    features = learner.online.torso(batch.observations).tolist()
+    dead = [all(row[place] == 0 for row in features) for place in range(8)]
+    assert learner.diagnose(batch, torch.Generator())["dead_features"] == sum(dead) / 8
+    with torch.no_grad():
+        learner.online.torso.body[1].weight[:3], learner.online.torso.body[1].bias[:3] = 0, -1
+    assert learner.diagnose(batch, torch.Generator())["dead_features"] == (3 + sum(dead[3:])) / 8
+
+
+def test_of_a_single_state_it_is_not_said_that_it_looks_like_others():
+    learner, batch = make_learner(SMALL_NDQFN), random_batch()
+    alike = replace(batch, observations=batch.observations[:1].expand_as(batch.observations))
+    numbers = learner.diagnose(alike, torch.Generator())
+    assert numbers["q_std"] == pytest.approx(0, abs=1e-6)
+    assert not {"q_contrast", "dead_features"} & numbers.keys()
+
+
+@pytest.mark.parametrize("double_q", [True, False])
+def test_what_a_head_cannot_hold_is_measured_on_its_targets(double_q):
+    learner, batch = make_learner(C51(atoms=5, low=-2.0, high=6.0, hidden=7), double_q), random_batch()
+    batch = replace(batch, rewards=torch.tensor([0.0, 0, 0, 2, 2, 6.5, -2.5, 14, 6]))
+    batch = replace(batch, discounts=torch.tensor([1.0, 0, 0.9, 1, 0.5, 0, 0, 0, 0]))
+    # Atoms at -2, 0, 2, 4 and 6. With a reward of 2 and a discount of 1 the last one moves outside, with the mass on
+    # it; of the returns that are certain 6.5, -2.5 and 14 are outside, 14 by two halves of the reach.
+    chooser = learner.online if double_q else learner.target
+    last = batch.next_observations[3:4]
+    best = chooser.look(last, torch.empty(1, 0)).mean().argmax(dim=1)
+    mass = learner.target.look(last, torch.empty(1, 0)).take(best).probs[0, -1].item()
+    numbers = learner.diagnose(batch, torch.Generator())
+    assert numbers["clipped"] == pytest.approx((mass + 3) / 9, abs=1e-6)
+    assert numbers["overshoot"] == 2
+    inside = replace(batch, rewards=torch.zeros(9))
+    assert learner.diagnose(inside, torch.Generator()).items() >= {"clipped": 0, "overshoot": 0}.items()

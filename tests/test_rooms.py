@@ -41,6 +41,7 @@ ORDER = [
     "profiles",
     "presets",
     "evaluate",
+    "health",
     "brain",
     "stage",
     "cluster",

@@ -90,13 +90,19 @@ class Learner:
         No side effects.
         """
         constants = self.online.head.constants()  # one table for the passes over this state and the next
-        best = self._online_choice(batch, draws, constants) if self.double_q else None
-        current, future = self._target_view(batch, best, draws, target_constants, with_current=with_current)
-        target = Estimate(future.distribution.affine(batch.discounts, batch.rewards), future.fractions)
+        current, target = self._targets(batch, draws, constants, target_constants, with_current=with_current)
         losses, side, errors = self.online.losses_and_errors(
             batch.observations, batch.actions, draws.prediction, constants, target, with_errors=with_errors
         )
         return losses, side, current, errors
+
+    def _targets(
+        self, batch: Batch, draws: Draws, constants: Constants, target_constants: Constants, *, with_current: bool
+    ) -> tuple[Estimate | None, Estimate]:
+        """Return the target's view of the replayed pairs, if asked, and the Bellman targets."""
+        best = self._online_choice(batch, draws, constants) if self.double_q else None
+        current, future = self._target_view(batch, best, draws, target_constants, with_current=with_current)
+        return current, Estimate(future.distribution.affine(batch.discounts, batch.rewards), future.fractions)
 
     @torch.no_grad()
     def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:
@@ -140,14 +146,41 @@ class Learner:
         """Whether every weight of the online network is still a number."""
         return all(bool(parameter.isfinite().all()) for parameter in self.online.parameters())
 
+    @torch.no_grad()
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
         """Numbers worth logging about the online network's distributions in the states of a batch."""
-        view = self.online.look(batch.observations, self.online.fractions(Role.LEARN, len(batch.actions), generator))
-        best = view.mean().max(dim=1).values
+        states, count = batch.observations, len(batch.actions)
+        view = self.online.look(states, self.online.fractions(Role.LEARN, count, generator))
+        calm = view
+        if self.online.head.samples:
+            # The same fractions in all states: differences by chance would hide that there are no others.
+            calm = self.online.look(states, self.online.fractions(Role.ACT, 1, None).expand(count, -1))
+        best = calm.mean().max(dim=1).values
         # A q_std of about zero means that all states look alike to the network: its features have died.
         numbers = {"q_mean": best.mean().item(), "q_std": best.std(correction=0).item()}
         numbers["crossing"] = view.crossing().mean().item()
-        return numbers | self.online.head.statistics(view)
+        if (states != states[:1]).any():  # a single state has nothing to be told apart from
+            size = calm.magnitude().mean().clamp_min(torch.finfo(torch.float32).tiny)
+            numbers["q_contrast"] = (best.std(correction=0) / size).item()
+            numbers["dead_features"] = (self.online.torso(states) == 0).all(dim=0).float().mean().item()
+        return numbers | self.online.head.statistics(view) | self._beyond(batch, generator)
+
+    def _beyond(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
+        """Share of the Bellman targets' mass that the head cannot hold, and how far outside their furthest mean lies.
+
+        The unit of that distance is half of the head's reach.
+        """
+        if self.online.head.reach is None:
+            return {}
+        low, high = self.online.head.reach
+        draws, half = self.draw(len(batch.actions), generator, with_current=False), (high - low) / 2
+        _, target = self._targets(batch, draws, self.online.kept(), self.target.kept(), with_current=False)
+        mean = target.distribution.mean()
+        return {
+            # What is cut off by rounding alone is no loss.
+            "clipped": target.distribution.outside(low - 1e-3 * half, high + 1e-3 * half).mean().item(),
+            "overshoot": torch.maximum(low - mean, mean - high).max().clamp_min(0).item() / half,
+        }
 
     def state(self) -> dict[str, Tensor]:
         """Weights of both networks, by name."""

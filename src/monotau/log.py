@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Log:
     def __init__(self, directory: Path | None = None, records: Mapping[str, Record] | None = None) -> None:
         """Start anew, or go on from where `sync` returned these records: what was written since is cut off."""
         self.lines: list[Line] = []
+        self._of: dict[str, list[Line]] = {}
         self._metrics: Appended | None = None
         self._events: Appended | None = None
         if directory:
@@ -41,7 +42,7 @@ class Log:
                 raise
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
-        """Add a line of kind train or eval; what is not a finite number is written as null."""
+        """Add a line of kind train, eval or warning; what is not a finite number is written as null."""
         line: Line = {"step": step, "kind": kind}
         for name, value in values.items():
             line[name] = None if isinstance(value, float) and not math.isfinite(value) else value
@@ -49,9 +50,14 @@ class Log:
             self._metrics.write((json.dumps(line, allow_nan=False) + "\n").encode())
         self._add(line)
 
+    def of(self, kind: str) -> Sequence[Line]:
+        """Return the lines of a kind."""
+        return self._of.get(kind, ())
+
     def _add(self, line: Line) -> None:
         """Remember a line, and show it to TensorBoard."""
         self.lines.append(line)
+        self._of.setdefault(line["kind"], []).append(line)
         if self._events:
             scalars = {
                 f"{line['kind']}/{name}": value

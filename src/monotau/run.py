@@ -244,6 +244,7 @@ def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory
             "random": {name: random[name] for name in last.line()},
             "final": last.line(),
             "best": _best(lines),
+            "warnings": [line["text"] for line in training.log.of("warning")],
         },
     )
 
@@ -273,6 +274,8 @@ def _report(directory: Path, display: Display) -> None:
             f"{final['episodes']:d} episodes (best {best['return_mean']:.2f} at step {best['step']:,d}), random policy "
             f"{random['return_mean']:.2f} ± {random['return_std']:.2f}; {result['seconds']:.0f} s"
         )
+        for text in result.get("warnings", ()):
+            display.say(f"[yellow]warning:[/] {escape(text)}")
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{path} is not what a run wrote ({brief(str(error))}); remove it, and the same command ends the run anew."

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 import numpy as np
 import torch
+from rich.markup import escape
 
 from monotau.brain import Brain
 from monotau.cluster.acting import Actors, joined_for_acting
@@ -15,6 +16,7 @@ from monotau.devices import torch_threads
 from monotau.envs import ObservationSpec
 from monotau.errors import Divergence
 from monotau.evaluate import Evaluation, evaluate, fine_crossing
+from monotau.health import findings
 from monotau.log import Log
 from monotau.presets import Resolved
 from monotau.progress import Display
@@ -165,7 +167,7 @@ class Training:
         self.log.write(kind, self.step, values if protocol == "none" else {"protocol": protocol} | dict(values))
 
     def _log(self, window: "_Window", epsilon: float) -> None:
-        """Write a line of kind train, and show it."""
+        """Write a line of kind train, show it, and say what is wrong with it."""
         seconds = time.perf_counter() - window.start
         numbers: dict[str, float | int | None] = {
             "iteration": self.iteration,
@@ -178,6 +180,8 @@ class Training:
             "bonus_mean": None,
             "crossing": None,
             "dead_increments": None,
+            "dead_features": None,
+            "q_contrast": None,
         }
         numbers |= self.brain.explorer.metrics() | self.stage.metrics()
         if window.losses:
@@ -197,6 +201,10 @@ class Training:
         self._write("train", numbers)
         shown = {"return": numbers["return_mean"], "bonus": numbers["bonus_mean"], "loss": numbers["loss"]}
         self.display.advance(self.step, shown)
+        said = {line.get("rule", "") for line in self.log.of("warning")}
+        for finding in findings(self.config, self.log.of("train"), said):
+            self._write("warning", finding._asdict())
+            self.display.say(f"step {self.step:>9,d}  [yellow]warning:[/] {escape(finding.text)}")
 
 
 class _Window:

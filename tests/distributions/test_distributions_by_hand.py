@@ -28,6 +28,20 @@ def test_mean_of_three_knots_is_two_tails_and_two_trapezoids() -> None:
     assert CURVE.mean().tolist() == [1.1875]
 
 
+def test_magnitude_takes_losses_and_gains_alike() -> None:
+    # 1/4 * 1  +  1/4 * 1/2 (from -1 to 1)  +  3/8 * 5/2  +  1/8 * 4
+    assert CURVE.magnitude().tolist() == [1.8125]
+    assert COIN.magnitude().tolist() == [1.0]
+    assert THREE_ATOMS.magnitude().tolist() == [1.75]
+    assert Point(torch.tensor([-3.0, 2.0])).magnitude().tolist() == [3.0, 2.0]
+
+
+def test_mass_outside_of_bounds_that_are_themselves_inside() -> None:
+    bounds = {(0.0, 5.0): 0.0, (0.5, 5.0): 0.25, (0.0, 4.5): 0.25, (0.5, 0.75): 1.0, (1.0, 1.0): 0.5}
+    assert {each: THREE_ATOMS.outside(*each).item() for each in bounds} == bounds
+    assert equal_diracs(3.0, -1.0, 1.0, 2.0).outside(0.0, 2.0).tolist() == [0.5]  # it crosses
+
+
 def test_mean_of_increments_weighs_each_by_the_mass_above_its_middle() -> None:
     knots = uniform_support(32)
     increments = [-3.0, *(0.1 * (i % 5) for i in range(1, 32))]

@@ -214,6 +214,10 @@ def test_statistics_are_numbers(name):
     assert ("dead_increments" in numbers) == (name in ("ndqfn", "ndqfn-fqf"))
 
 
+def test_only_c51_has_bounds():
+    assert {name: make(name).reach for name in SMALL_HEADS if make(name).reach} == {"c51": (-10.0, 10.0)}
+
+
 def test_only_the_dqn_head_has_no_spread():
     assert [name for name, config in SMALL_HEADS.items() if not config.has_spread] == ["dqn"]
     assert isinstance(view(make("dqn"), features()).distribution, Point)

@@ -105,6 +105,7 @@ def spoil(name, text):
         (spoil("metrics.jsonl", '{"step": 2, "kind": "train"}\n{"step": 1, "kind": "train"}\n'), "line 2: step is 1,"),
         (spoil("metrics.jsonl", '{"step": 9, "kind": "eval", "policy": "greedy", "return_mean": 1}\n'),
          r"has a result after 20000 steps, but its last evaluation in metrics.jsonl is of step 9\."),
+        (spoil("metrics.jsonl", '{"step": 1, "kind": "warning", "text": 3}\n'), "line 1: text is 3, but must be"),
         (spoil("result.json", "{}"), "not of the form a run writes: 'seconds'"),
         (spoil("result.json", '{"seconds": "long"}'), "its seconds are 'long'"),
         (spoil("provenance.json", '{"starts": [1]}'), r"its starts are \[1\]"),

@@ -1,11 +1,13 @@
 """What is compared with what: scales, families that are never mixed, blocks, and relative improvement."""
 
+import json
+
 import numpy as np
 import pytest
 
 from monotau.errors import ConfigError
 from monotau.report.comparing import improvements
-from monotau.report.overview import cautions
+from monotau.report.overview import cautions, summary_sections
 from monotau.report.runs import read_runs
 from monotau.report.standings import aggregate_sections, env_sections
 from monotau.report.study import Study
@@ -18,7 +20,7 @@ def write(tmp_path):
         config = plain_settings(preset, env, seed, steps)
         config["env"] |= env_settings or {}
         name = f"{preset}-{env}-{seed}".replace("/", "-")
-        write_run(tmp_path / name, returns, config=config, random=random, **options)
+        return write_run(tmp_path / name, returns, config=config, random=random, **options)
 
     return write
 
@@ -117,6 +119,24 @@ def test_budgets_that_differ_are_told(write, study):
     write("dqn", "A-v0", [1.0], steps=4000)
     write("iqn", "A-v0", [1.0], steps=8000)
     assert "Budgets differ in A-v0. dqn: 4,000 steps; iqn: 8,000 steps." in " ".join(cautions(study()))
+
+
+def test_what_runs_have_warned_of_is_told_and_listed(write, study):
+    for seed in (0, 1, 2):
+        directory = write("dqn", "A-v0", [1.0, 2.0], seed=seed)
+        if seed:
+            with open(directory / "metrics.jsonl", "a") as file:
+                file.write(json.dumps({"step": 4000, "kind": "warning", "rule": "x", "text": f"it is <ill> {seed}"}))
+    held = study(smooth=1)
+    (told,) = cautions(held)
+    assert told.startswith("2 runs of those that count warned while training that something is wrong")
+    assert told.endswith("listed below: dqn (2).")
+    (section,) = summary_sections(held, lambda what: None)
+    table = section.tables[-1]
+    assert table.caption == "What runs have warned of."
+    assert [row[1:] for row in table.rows] == [
+        ["dqn", "A-v0", str(seed), "4,000 of 4,000", f"it is <ill> {seed}"] for seed in (1, 2)
+    ]
 
 
 def test_clean_runs_need_no_caution(write, study):

@@ -106,6 +106,25 @@ def test_elsewhere_each_change_is_a_line(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        ('{"warnings": ["dead"]}', ", with 1 warning: see result.json in its directory"),
+        ('{"warnings": ["dead", "far"]}', ", with 2 warnings: see result.json in its directory"),
+        ('{"warnings": []}', ""),
+        ('{"warnings": 3}', ""),
+        ("{}", ""),
+        ("{", ""),
+    ],
+)
+def test_a_run_that_finished_with_warnings_is_told_as_such(outcome, told, tmp_path):
+    console, one = screen(terminal=False), track(tmp_path, 1, state="finished")
+    one.directory.mkdir(parents=True, exist_ok=True)
+    (one.directory / "result.json").write_text(outcome)
+    Board("mine", [one], console, jobs=1).show(one)
+    assert text(console) == f"run1 finished by another process{told}\n"
+
+
 def test_on_a_terminal_progress_is_read_as_it_is_written(tmp_path, monkeypatch):
     console, one = screen(terminal=True), track(tmp_path, 1, state="running")
     board = Board("mine", [one], console, jobs=1)

@@ -112,6 +112,19 @@ class Distribution(ABC):
         segments = self.segments()
         return (segments.widths * (segments.left + segments.right) / 2).sum(dim=-1)
 
+    def magnitude(self) -> Float[Tensor, "*batch"]:
+        """Expected absolute return, E|Z|: the distance from always getting nothing."""
+        segments = self.segments()
+        return absolute_integral(segments.left, segments.right, segments.widths).sum(dim=-1)
+
+    def outside(self, low: float, high: float) -> Float[Tensor, "*batch"]:
+        """Mass of the segments that do not lie within [low, high]; of distributions made of steps it is exact."""
+        segments = self.segments()
+        out = (torch.minimum(segments.left, segments.right) < low) | (
+            torch.maximum(segments.left, segments.right) > high
+        )
+        return (segments.widths * out).sum(dim=-1)
+
     def quantile(self, taus: Float[Tensor, "..."]) -> Float[Tensor, "*batch M"]:
         """Quantiles at fractions `[M]`, shared by the batch, or `[*batch, M]`; outside the support the ends hold."""
         taus = taus.expand(*self.batch_shape, taus.shape[-1])

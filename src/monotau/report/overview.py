@@ -28,9 +28,8 @@ def summary_sections(study: Study, tell: Tell) -> list[Section]:
         "Unfinished runs count with what they have so far; damaged and repeated ones and those without an evaluation "
         "do not count, and are listed below."
     )
-    return [
-        Section(title="Summary", text=text, warnings=cautions(study), tables=[_methods(study), *_unfinished(study)])
-    ]
+    tables = [_methods(study), *_unfinished(study), *_warned(study)]
+    return [Section(title="Summary", text=text, warnings=cautions(study), tables=tables)]
 
 
 def cautions(study: Study) -> list[str]:
@@ -60,6 +59,12 @@ def cautions(study: Study) -> list[str]:
     cut = [run for run in study.runs if run.counts and run.state == "unfinished"]
     if cut:
         found.append(f"{several(len(cut), 'run')} of those that count did not finish: the scores are of less training.")
+    warned = [run for run in study.runs if run.counts and run.warnings()]
+    if warned:
+        found.append(
+            f"{several(len(warned), 'run')} of those that count warned while training that something is wrong with the "
+            f"network or its settings, as is listed below: {_by_method(warned)}."
+        )
     single = [key for key, runs in study.cells.items() if len(runs) == 1]
     if single:
         found.append(
@@ -105,6 +110,23 @@ def _unfinished(study: Study) -> list[Table]:
     columns = ("directory", "method", "environment", "seed", "state", "step", "reason")
     caption = "Runs that did not finish, or do not count."
     return [Table(caption=caption, columns=columns, rows=rows)] if rows else []
+
+
+def _warned(study: Study) -> list[Table]:
+    rows = [
+        [
+            str(run.directory),
+            run.method,
+            run.env,
+            f"{run.seed}",
+            f"{line['step']:,d} of {run.settings['steps']:,d}",
+            line["text"],
+        ]
+        for run in study.runs
+        for line in run.warnings()
+    ]
+    columns = ("directory", "method", "environment", "seed", "step", "warning")
+    return [Table(caption="What runs have warned of.", columns=columns, rows=rows)] if rows else []
 
 
 def _reason(run: ReportedRun) -> str:

@@ -51,6 +51,10 @@ class ReportedRun:
         """Return the evaluations of what was learned, in the order of their steps."""
         return [line for line in self.lines if line["kind"] == "eval" and line.get("policy") == "greedy"]
 
+    def warnings(self) -> list[Line]:
+        """Return what it has warned of while it trained."""
+        return [line for line in self.lines if line["kind"] == "warning"]
+
     @property
     def counts(self) -> bool:
         """Whether it takes part in comparisons: with what it has so far, if it is unfinished."""
@@ -128,7 +132,7 @@ def _why_unfinished(directory: Path) -> str:
 
 
 def _check(lines: Sequence[Line], path: Path) -> None:
-    """Refuse lines that lack what every line has, evaluations without their return, and steps that go back."""
+    """Refuse lines that lack what every line has or what their kind is for, and steps that go back."""
     before = 0
     for number, line in enumerate(lines, start=1):
         step, kind = line.get("step"), line.get("kind")
@@ -140,6 +144,8 @@ def _check(lines: Sequence[Line], path: Path) -> None:
             raise ConfigError(f"{path}, line {number}: kind is {brief(kind)}, but must be a name.")
         if kind == "eval" and not _is_number(line.get("return_mean")):
             raise ConfigError(f"{path}, line {number}: return_mean is {brief(line.get('return_mean'))}, not a number.")
+        if kind == "warning" and not isinstance(line.get("text"), str):
+            raise ConfigError(f"{path}, line {number}: text is {brief(line.get('text'))}, but must be a text.")
         before = step
 
 

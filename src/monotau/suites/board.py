@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from monotau.suites.track import State, Track
-from monotau.suites.watching import read_progress
+from monotau.suites.watching import count_warnings, read_progress
 
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 10
@@ -148,6 +148,8 @@ class Board:
         }[track.state]
         if track.state == "finished" and track.progress.returned is not None:
             about += f", return {track.progress.returned:.4g}"
+        if track.state == "finished" and (count := count_warnings(track.directory)):
+            about += f", with {count} warning{'s' if count > 1 else ''}: see result.json in its directory"
         sayer(self._console)(f"[{COLOURS[track.state]}]{escape(track.name)}[/] {escape(about)}")
 
     def table(self) -> Group:

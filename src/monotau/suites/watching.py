@@ -22,6 +22,15 @@ class Progress(NamedTuple):
     """Mean return of its last evaluation."""
 
 
+def count_warnings(directory: Path) -> int:
+    """Return of how much a finished run has warned while it trained."""
+    try:
+        found = read_json(directory / "result.json").get("warnings", ())
+    except ConfigError:
+        return 0
+    return len(found) if isinstance(found, list) else 0
+
+
 def read_progress(directory: Path) -> Progress:
     """Return how far a run is; of what is not there, or being written at this moment, nothing is known."""
     try:

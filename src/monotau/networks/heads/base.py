@@ -46,6 +46,11 @@ class Head(nn.Module, ABC):
     samples: bool = False
     """Whether the distribution depends on what `fractions` drew."""
 
+    @property
+    def reach(self) -> tuple[float, float] | None:
+        """Lowest and highest value that a distribution can hold; None, the default, if there are no such bounds."""
+        return None
+
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
         """Draw what a pass and its loss need of chance; without a generator it is evenly spread; nothing by default."""
         return torch.empty(batch, 0)

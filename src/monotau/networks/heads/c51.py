@@ -52,6 +52,11 @@ class C51Head(Head):
         self.hidden = layers.hidden(features, config.hidden)
         self.last = ActionLayer(layers, config.hidden, actions, config.atoms)
 
+    @property
+    def reach(self) -> tuple[float, float]:
+        """The first and the last atom."""
+        return self.atoms[0].item(), self.atoms[-1].item()
+
     def forward(
         self,
         features: Float[Tensor, "B D"],
