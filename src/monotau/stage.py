@@ -11,7 +11,7 @@ from monotau.brain import Brain
 from monotau.configs import Config
 from monotau.envs import EnvFactory
 from monotau.replay import ALL_LANES, Steps
-from monotau.rollout import Rollout
+from monotau.rollout import RandomActions, Rollout
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 
 
@@ -60,11 +60,12 @@ class Here(Stage):
         explore = numpy_stream(config.seed, "explore", iteration)
         fractions = torch_stream(config.seed, "explore", iteration)
         seed = stream_seed(config.seed, "environments", iteration)
+        noise = RandomActions(lanes, self._envs.num_actions, config.epsilon.longest_repeat)
         rollout = Rollout(self._envs, lanes, config.env.frame_stack, seed, step)
         try:
             for now in range(step, step + steps // lanes * lanes, lanes):
                 epsilon = config.epsilon.at(now - config.replay.warmup_steps)
-                actions = self._brain.curious.act(rollout.observations, epsilon, explore, fractions)
+                actions = self._brain.curious.act(rollout.observations, epsilon, explore, fractions, noise)
                 outcome = rollout.step(actions)
                 self.newest = rollout.observations[:, -1]
                 yield Move(outcome.steps, [returned for _, returned, _ in outcome.returns], epsilon, ALL_LANES)

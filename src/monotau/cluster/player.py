@@ -11,7 +11,7 @@ from monotau.brain import Brain
 from monotau.configs import Config
 from monotau.envs import EnvFactory, EnvSource
 from monotau.replay import Steps
-from monotau.rollout import Rollout
+from monotau.rollout import RandomActions, Rollout
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 
 Weights = dict[str, np.ndarray]
@@ -108,7 +108,7 @@ class Player:
         steps, returns = [], []
         for _ in range(order.steps):
             actions = self._brain.curious.act(
-                self._rollout.observations, order.epsilons, self._explore, self._fractions
+                self._rollout.observations, order.epsilons, self._explore, self._fractions, self._noise
             )
             outcome = self._rollout.step(actions)
             steps.append(outcome.steps)
@@ -123,4 +123,5 @@ class Player:
         self._explore = numpy_stream(config.seed, f"explore of {self._name}", order.iteration)
         self._fractions = torch_stream(config.seed, f"explore of {self._name}", order.iteration)
         seed = stream_seed(config.seed, f"environments of {self._name}", order.iteration)
+        self._noise = RandomActions(config.env.num_envs, self._envs.num_actions, config.epsilon.longest_repeat)
         self._rollout = Rollout(self._envs, config.env.num_envs, config.env.frame_stack, seed, order.step)

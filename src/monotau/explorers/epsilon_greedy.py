@@ -23,11 +23,16 @@ class EpsilonSchedule:
     """Probability after the decay."""
     decay_steps: int = 250_000
     """Steps, after the warm-up, over which it falls in a straight line from start to end."""
+    longest_repeat: int = 1
+    """Most steps in a row for which a random action is repeated: n steps with a probability in proportion to 1/n^2
+    (epsilon-z-greedy, Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon."""
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"epsilon.{name} is {getattr(self, name)}, but must be a probability, from 0 to 1.")
+        if self.longest_repeat < 1:
+            raise ConfigError(f"epsilon.longest_repeat is {self.longest_repeat}, but must be at least 1: no repeats.")
         if self.decay_steps < 0:
             raise ConfigError(f"epsilon.decay_steps is {self.decay_steps}, but must not be negative.")
 
