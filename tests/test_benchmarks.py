@@ -1,13 +1,22 @@
 """The tables that benchmarks write: a cell is never run twice, and what is compared with is right."""
 
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from benchmarks import classic, scales
 from benchmarks.atari_results import evaluations
-from benchmarks.cells import number, read_rows, run_cells
+from benchmarks.cells import append, is_of, number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, hope
 from benchmarks.evidence import compared, verdict
+from benchmarks.probes import FRACTIONS, cvar_of, errors_to, means, quantiles_of
 
+from monotau import Agent, Diracs
+from monotau.envs import LargeReturns, LongChain, list_envs
 from monotau.envs.deep_sea import DeepSea
+from monotau.presets import PRESETS
 from monotau.report.study import Study
 from monotau.scores.summary import Estimate
 from tests.report.made_up import evaluation, fake_run
@@ -28,6 +37,194 @@ def test_only_missing_cells_are_run_and_each_is_a_row(tmp_path):
     ]
     assert read_rows(tmp_path / "none.csv") == []
     assert number(None) == ""
+
+
+def test_a_new_column_is_empty_in_the_rows_before(tmp_path):
+    path = tmp_path / "table.csv"
+    append(path, {"name": "a", "x": 1})
+    append(path, {"name": "b", "x": 2, "y": 3})
+    append(path, {"name": "c", "x": 4, "y": 5})
+    append(path, {"name": "d", "x": 6})
+    assert path.read_text() == "name,x,y\na,1,\nb,2,3\nc,4,5\nd,6,\n"
+    append(path, {"name": "e", "z": 7})
+    assert path.read_text() == "name,x,y,z\na,1,,\nb,2,3,\nc,4,5,\nd,6,,\ne,,,7\n"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_row_without_the_columns_of_a_cell_is_of_another_cell():
+    assert is_of({"x": "2", "square": "4"}, {"x": 2})
+    assert not is_of({"x": "2", "square": "4"}, {"x": 3})
+    assert not is_of({"x": "2", "square": "4"}, {"x": 2, "until": ""})
+
+
+def test_quantiles_and_cvar_of_outcomes_by_hand():
+    outcomes = [(0.25, 4.0), (0.05, -2.0), (0.7, 1.0)]
+    assert quantiles_of(outcomes, np.array([0.01, 0.05, 0.06, 0.75, 0.8, 1.0])).tolist() == [-2, -0.5, 1, 2.5, 4, 4]
+    assert cvar_of(outcomes, 0.1) == pytest.approx((0.05 * -2 + 0.05 * 1) / 0.1)
+    assert cvar_of(outcomes, 1.0) == pytest.approx(0.25 * 4 - 0.05 * 2 + 0.7)
+
+
+class Shifted:
+    """Has learned the truth, but for a shift of one action in one state."""
+
+    def __init__(self, truth, state, action, shift):
+        self.truth, self.wrong, self.shift = truth, (state, action), shift
+
+    def distribution(self, state):
+        curves = [[value for _, value in self.truth[state, action]] for action in range(2)]
+        values = torch.tensor(curves, dtype=torch.float64)
+        if state == self.wrong[0]:
+            values[self.wrong[1]] += self.shift
+        taus = (torch.arange(1000) + 0.5).double() / 1000
+        return Diracs(taus, values, torch.full_like(taus, 1e-3))
+
+
+@pytest.mark.parametrize(("world", "state", "sigma"), [(LargeReturns(), 0, 100.0), (LongChain(), 48, 1.4071)])
+def test_the_largest_error_counts_in_spreads_of_the_truth(world, state, sigma):
+    """A normal distribution spreads over 2 x 2.3263 deviations; without a shift only the grid of the truth is seen."""
+    truth = world.truth(0.99)
+    exact, shifted = (errors_to(truth, Shifted(truth, state, 0, shift)) for shift in (0.0, sigma))
+    assert exact.quantile_error < 0.012
+    assert exact.cvar_error < 1e-6
+    assert shifted.quantile_error == pytest.approx(1 / 4.6527, abs=0.012)
+    assert shifted.cvar_error == pytest.approx(1 / 4.6527, abs=1e-4)
+    assert len(FRACTIONS) == 99
+    assert (FRACTIONS[0], FRACTIONS[-1]) == (0.01, 0.99)
+
+
+def test_rows_without_a_measure_do_not_count_in_its_mean():
+    rows = [{"w1": "1", "w1_sorted": "1", "crossing": "0", "quantile_error": ""}, {"w1": "2", "quantile_error": "0.5"}]
+    assert means(rows) == {
+        "w1": "1.5000",
+        "w1_sorted": "1.0000",
+        "crossing": "0.0000",
+        "quantile_error": "0.5000",
+        "cvar_error": "-",
+    }
+
+
+COIN = "monotau/TwoStepCoin-v0"
+SMALL = {
+    "iteration_steps": 150,
+    "log_every_steps": 50,
+    "replay": {"warmup_steps": 100},
+    "head": {"hidden": 8},
+    "torso": {"width": 8, "layers": 1},
+    "evaluation": {"episodes": 2},
+}
+
+
+def row(seed, last3, **others):
+    about = {"preset": "iqn", "env": "Acrobot-v1", "steps": "1000", "until": "", "reached": ""}
+    return about | {"seed": str(seed), "last3": str(last3)} | others
+
+
+def test_targets_are_met_by_means_over_seeds():
+    unmet = [row(seed, last3, env="Taxi-v4") for seed, last3 in ((0, 8), (1, 5.9))]
+    solved = [row(0, 480, env="CartPole-v1", until="475", reached="8000"), row(1, 90, env="CartPole-v1", until="475")]
+    lines = classic.table([row(0, -70), row(1, -89), *unmet, *solved])
+    assert [" ".join(line.split()) for line in lines[1:]] == [
+        "iqn Acrobot-v1 1,000 2 -79.50 -89.00 -80 met",
+        "iqn Taxi-v4 1,000 2 6.95 5.90 7 not met",
+        "iqn CartPole-v1 1,000 2 285.00 90.00 475 reached by 1 of 2, median after 8,000 steps",
+    ]
+
+
+def test_the_environments_with_targets_are_listed():
+    assert set(classic.TARGETS) <= {env_id for env_id, _ in list_envs()}
+
+
+def test_a_row_of_classic_says_how_a_run_went(tmp_path, monkeypatch, capsys):
+    def here(function, cells, path, jobs):  # a pool of processes takes seconds to start
+        for cell in cells:
+            append(path, cell | function(cell))
+
+    monkeypatch.setattr(classic, "run_cells", here)
+    monkeypatch.setattr(classic, "Agent", partial(Agent, **SMALL))
+    asked = ["--envs", COIN, "--preset", "dqn", "--seeds", "3", "--steps", "350"]
+    classic.main([*asked, "--out", str(tmp_path / "classic.csv")])
+    (found,) = read_rows(tmp_path / "classic.csv")
+    returns = [float(value) for value in found["evaluations"].split("|")]
+    assert len(returns) == 3  # after 150, 300 and 350 steps
+    assert float(found["last3"]) == pytest.approx(np.mean(returns), abs=1e-4)
+    assert float(found["best"]) == max(returns)
+    assert float(found["q_std"]) > 0
+    assert (found["steps"], found["until"], found["reached"]) == ("350", "", "")
+    assert capsys.readouterr().out.count(COIN) == 1
+
+
+@pytest.mark.parametrize(("until", "reached", "evaluations"), [("-2", "150", 1), ("3", "", 2)])
+def test_a_run_ends_where_it_reaches_what_is_asked(monkeypatch, until, reached, evaluations):
+    monkeypatch.setattr(classic, "Agent", partial(Agent, **SMALL))
+    found = classic.train({"env": COIN, "preset": "dqn", "seed": 3, "steps": 300, "until": until})
+    assert found["reached"] == reached
+    assert len(found["evaluations"].split("|")) == evaluations
+
+
+def test_the_settings_of_a_run_know_how_long_it_is(monkeypatch):
+    made = []
+
+    def make(*args, **settings):
+        made.append(Agent(*args, **settings, **SMALL))
+        return made[0]
+
+    monkeypatch.setattr(classic, "Agent", make)
+    classic.train({"env": COIN, "preset": "dqn", "seed": 3, "steps": 150, "until": ""})
+    assert made[0].config.steps == made[0].steps == 150
+
+
+def test_all_presets_are_run_if_asked_for(tmp_path, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(classic, "run_cells", lambda function, cells, path, jobs: ran.extend(cells))
+    asked = ["--preset", "all", "--steps", "20000", "--envs", "Acrobot-v1", "--seeds", "0"]
+    classic.main([*asked, "--out", str(tmp_path / "classic.csv")])
+    assert [cell.pop("preset") for cell in ran] == list(PRESETS)
+    assert {tuple(cell.items()) for cell in ran} == {
+        (("env", "Acrobot-v1"), ("seed", 0), ("steps", 20_000), ("until", ""))
+    }
+
+
+@pytest.mark.parametrize("env", scales.WORLDS)
+def test_rewards_and_nothing_else_are_scaled(env):
+    worlds = [scales.WORLDS[env](factor) for factor in (1.0, 100.0)]
+    for world in worlds:
+        world.reset(seed=1)
+    for action in (0, 1, 1, 0):
+        one, other = (world.step(action) for world in worlds)
+        np.testing.assert_array_equal(one[0], other[0])
+        assert other[1] == pytest.approx(100 * one[1])
+
+
+def test_training_actions_and_evaluation_returns_are_traced():
+    def make(factor):
+        return gym.wrappers.TransformReward(DeepSea(4), lambda _: factor)
+
+    trace, again = (scales.run(make, 2.0, "dqn", 0, 250, **SMALL) for _ in range(2))
+    assert (len(trace.actions), len(trace.returns), trace.warmup) == (250, 4, 100)
+    assert trace.returns == [4.0] * 4  # one for each step of an episode
+    assert scales.compare(trace, again) | {"return_mean": 0, "return_mean_unscaled": 0} == {
+        "actions": 150,
+        "actions_agree": 150,
+        "first_other_action": None,
+        "returns": 4,
+        "returns_agree": 4,
+        "return_mean": 0,
+        "return_mean_unscaled": 0,
+    }
+
+
+def test_what_two_runs_share_by_hand():
+    one = scales.Trace(actions=[0, 1, 1, 0, 1], returns=[10.0, 20.0], warmup=2)
+    other = scales.Trace(actions=[1, 1, 1, 1, 1], returns=[10.0005, 21.0], warmup=2)
+    assert scales.compare(one, other) == {
+        "actions": 3,
+        "actions_agree": 2,
+        "first_other_action": 3,
+        "returns": 2,
+        "returns_agree": 1,
+        "return_mean": 15.5,
+        "return_mean_unscaled": 15.0,
+    }
 
 
 def test_an_explorer_that_solved_nothing_is_not_run_on_larger_worlds():
