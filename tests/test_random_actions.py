@@ -1,0 +1,58 @@
+"""Random actions: their share of the steps, and how long they go on."""
+
+import numpy as np
+import pytest
+
+from monotau.errors import ConfigError
+from monotau.explorers import EpsilonSchedule
+from monotau.rollout import RandomActions
+
+
+def played(longest: int, epsilon: float, steps: int = 20_000, lanes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Actions and whether they were random, `[steps, lanes]`."""
+    noise, rng = RandomActions(lanes, 50, longest), np.random.default_rng(0)
+    drawn = [noise.draw(epsilon, rng) for _ in range(steps)]
+    return np.stack([actions for actions, _ in drawn]), np.stack([taken for _, taken in drawn])
+
+
+@pytest.mark.parametrize("longest", [1, 4, 100])
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.5, 1.0])
+def test_the_share_of_random_steps_is_epsilon_however_long_they_are_repeated(longest: int, epsilon: float) -> None:
+    _, taken = played(longest, epsilon)
+    assert taken.mean() == pytest.approx(epsilon, abs=0.02)
+
+
+def test_lengths_of_repeats_fall_with_the_square() -> None:
+    actions, taken = played(4, 1.0)
+    assert taken.all()
+    changes = np.flatnonzero(np.diff(actions[:, 0])) + 1
+    lengths = np.diff(changes)
+    shares = np.array([np.mean(lengths == length) for length in (1, 2, 3, 4)])
+    # Two repeats in a row of one action of 50 look like one, hence not quite.
+    assert shares == pytest.approx(np.array([1, 1 / 4, 1 / 9, 1 / 16]) / (205 / 144), abs=0.03)
+
+
+def test_an_action_stays_the_same_while_it_is_repeated_and_lanes_are_independent() -> None:
+    actions, taken = played(100, 0.3)
+    going_on = taken[1:] & taken[:-1] & (actions[1:] == actions[:-1])
+    assert going_on.mean() > 0.1
+    assert not (actions[:, 0] == actions[:, 1]).all()
+
+
+def test_without_repeats_draws_are_those_of_plain_epsilon_greedy() -> None:
+    noise, rng, twin = RandomActions(5, 3), np.random.default_rng(1), np.random.default_rng(1)
+    for _ in range(10):
+        actions, taken = noise.draw(0.4, rng)
+        np.testing.assert_array_equal(actions, twin.integers(3, size=5))
+        np.testing.assert_array_equal(taken, twin.random(5) < 0.4)
+
+
+def test_each_lane_may_have_its_own_epsilon() -> None:
+    noise, rng = RandomActions(2, 3, 10), np.random.default_rng(0)
+    taken = np.stack([noise.draw(np.array([0.0, 1.0]), rng)[1] for _ in range(100)])
+    assert taken.mean(axis=0).tolist() == [0.0, 1.0]
+
+
+def test_a_repeat_of_no_steps_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"epsilon.longest_repeat is 0, but must be at least 1"):
+        EpsilonSchedule(longest_repeat=0)
