@@ -1,5 +1,7 @@
 """The losses, each formula a small function on shaped tensors."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -16,9 +18,27 @@ def quantile_huber(
     values: Float[Tensor, "B N"], taus: Float[Tensor, "B N"], targets: Float[Tensor, "B M"], kappa: float = 1.0
 ) -> Float[Tensor, " B"]:
     """Quantile Huber loss per transition: sum over online fractions, mean over targets (NDQFN Eq. 7-8)."""
-    errors = targets.detach()[:, None, :] - values[:, :, None]  # B N M
-    weights = (taus.detach()[:, :, None] - (errors < 0).to(taus.dtype)).abs()
-    return (weights * huber(errors, kappa) / kappa).mean(dim=2).sum(dim=1)
+    losses: Tensor = _QuantileHuber.apply(values, taus, targets, kappa)
+    return losses
+
+
+class _QuantileHuber(torch.autograd.Function):
+    """The loss and its gradient in one go over the errors, of which there are B * N * M: a third of autograd's work."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, taus: Tensor, targets: Tensor, kappa: float) -> Tensor:
+        """With u an error and c = clip(u, -kappa, kappa), Huber's function is c (u - c / 2) and its slope is c."""
+        errors = targets[:, None, :] - values[:, :, None]  # B N M
+        slopes = errors.clamp(-kappa, kappa)
+        weighted = torch.where(errors < 0, 1 - taus[:, :, None], taus[:, :, None]) * slopes
+        ctx.save_for_backward(weighted.mean(dim=2) / -kappa)
+        return (weighted * errors.sub_(slopes, alpha=0.5)).mean(dim=2).sum(dim=1) / kappa
+
+    @staticmethod
+    def backward(ctx: Any, *flowing: Tensor) -> tuple[Tensor | None, ...]:
+        """Only the values get a gradient."""
+        (slopes,) = ctx.saved_tensors
+        return flowing[0][:, None] * slopes, None, None, None
 
 
 def project(

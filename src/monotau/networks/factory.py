@@ -89,7 +89,8 @@ class Trainer:
         taken = {
             parameter for optimiser in self.apart for group in optimiser.param_groups for parameter in group["params"]
         }
-        rest = [parameter for parameter in network.parameters() if parameter not in taken]
+        self._parameters = list(network.parameters())  # to find them takes as long as a small layer
+        rest = [parameter for parameter in self._parameters if parameter not in taken]
         rate, epsilon = config.learning_rate, config.epsilon
         self.main: torch.optim.Optimizer
         if config.method == "adam":
@@ -105,10 +106,10 @@ class Trainer:
 
     def descend(self, loss: Tensor) -> None:
         """Take one step down the gradient of a scalar loss; none that would lead out of the finite numbers."""
-        for optimiser in self._optimisers:
-            optimiser.zero_grad(set_to_none=True)
+        for parameter in self._parameters:
+            parameter.grad = None
         loss.backward()
-        gradients = [parameter.grad for parameter in self.network.parameters() if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         # Sums, which are not finite if anything in them is not: cheaper than a norm, and one wait for a GPU. It must
         # not come later: a bad step must not be taken.
         if not math.isfinite((loss.detach() + torch.stack([gradient.sum() for gradient in gradients]).sum()).item()):

@@ -1,6 +1,7 @@
 """Layers that several networks share: linear ones with or without noise, last ones for actions, fractions embedded."""
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -63,9 +64,10 @@ class Layers:
         return self.linear(inputs, 2 * units if self.dueling else units)
 
 
-def large_products(precision: Precision, device: torch.device) -> torch.autocast:
+def large_products(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """Context in which convolutions and matrix products run in `precision`; weights stay in fp32 whatever it is."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    # Even switched off, torch's context takes longer to enter than a small layer takes to compute.
+    return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def settle_precision(wanted: Literal["fp32", "bf16", "auto"], device: torch.device) -> Precision:
