@@ -43,16 +43,16 @@ def uniform(capacity):
 
 def test_a_million_frames_of_atari_are_seven_gigabytes_and_the_rest_is_next_to_nothing():
     sizes = Uniform(capacity_steps=1_000_000).memory(layout())
-    assert sizes == (7_056_000_000, 9_000_000)
-    assert sizes.total == 7_065_000_000
+    assert sizes == (7_056_000_000, 13_000_000)
+    assert sizes.total == 7_069_000_000
 
 
 def test_sizes_worked_by_hand():
-    # 1,003 steps on 4 lanes are 250 slots a lane; a slot has 3 * 5 float32 and 4 + 4 + 1 bytes.
-    assert uniform(1_003).memory(layout(4, (3, 5), "float32")) == (1_000 * 60, 1_000 * 9)
+    # 1,003 steps on 4 lanes are 250 slots a lane; a slot has 3 * 5 float32 and 4 + 8 + 1 bytes.
+    assert uniform(1_003).memory(layout(4, (3, 5), "float32")) == (1_000 * 60, 1_000 * 13)
     # And a tree of 8 rows of 128 leaves and one of 128 nodes, of 8 bytes.
     prioritized = Prioritized(capacity_steps=1_003, warmup_steps=1)
-    assert prioritized.memory(layout(4, (3, 5), "float32")) == (60_000, 9_000 + 9 * 128 * 8)
+    assert prioritized.memory(layout(4, (3, 5), "float32")) == (60_000, 13_000 + 9 * 128 * 8)
 
 
 @given(leaves=st.integers(1, 40_000))
@@ -97,8 +97,8 @@ def test_networks_are_as_large_as_after_an_update(preset, method):
 
 
 def test_the_plan_is_the_sum_of_its_parts():
-    # 333 slots on each of 3 lanes, of 10 bytes and 9.
-    assert plan().total == 999 * 19 + 5_000 + 700 + 30
+    # 333 slots on each of 3 lanes, of 10 bytes and 13.
+    assert plan().total == 999 * 23 + 5_000 + 700 + 30
     whole = plan(available=21_300_000_000, networks=110_000_000, libraries=400_000_000, updates=20_000_000)
     assert whole.sum == (
         "replay 0.00 GB + networks 0.11 GB + updates 0.02 GB + libraries 0.40 GB = 0.53 GB of 21.30 GB available"
@@ -110,7 +110,7 @@ def test_the_plan_of_a_run_counts_what_the_run_makes():
     resolved = small_run()
     found = MemoryPlan.of(resolved, 10**10)
     training = Training(resolved, Agent.of(resolved).brain, Log(), Display(None))
-    assert found.replay == (500 * 4 * 4, 500 * 9) == (training.replay._frames.nbytes, 4500)
+    assert found.replay == (500 * 4 * 4, 500 * 13) == (training.replay._frames.nbytes, 6500)
     assert found.updates == memory.UPDATE_COPIES * 4 * 2 * 8 * 4  # float32 of both sides of 8 transitions of 4 numbers
     assert found.libraries == LIBRARY_BYTES
     assert found.networks > 0

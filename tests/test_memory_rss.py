@@ -102,7 +102,7 @@ layout = Layout(lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_s
 path, slots = Path(sys.argv[1]), 40_000
 if sys.argv[2] == "write":
     columns = {"frames": np.ones((slots, 84, 84), np.uint8), "actions": np.zeros(slots, np.int32)}
-    columns |= {"rewards": np.zeros(slots, np.float32), "flags": np.ones(slots, np.uint8)}
+    columns |= {"rewards": np.zeros(slots, np.float64), "flags": np.ones(slots, np.uint8)}
     columns |= {"first": np.zeros(1, np.int64), "end": np.full(1, slots)}
     write_arrays(path, {name: [array] for name, array in columns.items()})
 else:

@@ -68,12 +68,13 @@ def test_dueling_at_points_is_dueling_at_each_point():
 
 
 @pytest.mark.parametrize("dueling", [True, False])
-def test_outputs_start_shrunk_and_shifted(dueling):
+def test_outputs_are_shrunk_and_shifted(dueling):
     torch.manual_seed(0)
     layer = ActionLayer(Layers(dueling=dueling), 5, 4)
     hidden = torch.rand(6, 10 if dueling else 5)
     before = layer.table(hidden, None).detach()
-    layer.start(0.25, 3.0)
+    layer.shrink(0.25)
+    layer.shift(3.0)
     torch.testing.assert_close(layer.table(hidden, None), 0.25 * before + 3.0)
 
 
@@ -106,5 +107,5 @@ def test_one_output_of_each_action_is_shifted_alone(dueling):
     layer = ActionLayer(layers, 4, actions=3, outputs=2)
     hidden = torch.randn(5, 8 if dueling else 4)
     before = layer.table(hidden, None)
-    layer.start(1.0, 2.5, output=-1)
+    layer.shift(2.5, output=-1)
     torch.testing.assert_close(layer.table(hidden, None), before + torch.tensor([0.0, 2.5]))

@@ -75,7 +75,9 @@ def test_channels_last_and_first_are_one_picture():
 
 
 def test_a_discrete_state_is_one_hot_for_each_frame_of_the_stack():
-    assert prepare(torch.tensor([[1, 5]]), STATES).tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]]
+    """Its one number is the root of the number of states, so that the mean square is 1."""
+    one_hot = torch.tensor([[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]])
+    torch.testing.assert_close(prepare(torch.tensor([[1, 5]]), STATES), 6**0.5 * one_hot)
 
 
 def test_bool_images_become_zeros_and_ones():

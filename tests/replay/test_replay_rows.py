@@ -98,7 +98,7 @@ def test_rows_that_wrap_around_the_end_of_a_lane_are_two_pieces_in_order():
         lambda rows: rows | {"end": rows["end"].astype(np.int32)},
         lambda rows: rows | {"frames": rows["frames"][:, :1]},
         lambda rows: rows | {"frames": rows["frames"][:-1]},
-        lambda rows: rows | {"rewards": rows["rewards"].astype(np.float64)},
+        lambda rows: rows | {"rewards": rows["rewards"].astype(np.float32)},
     ],
 )
 def test_rows_that_do_not_follow_or_are_of_another_shape_are_refused(spoil):

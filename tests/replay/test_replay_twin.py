@@ -78,6 +78,21 @@ class TwinLane:
                     found[start.observation[-1]] = (start.observation, start.action, *outcome)
         return found
 
+    def newest(self, most):
+        """Rewards of the steps in the `most` newest slots, the newest first, and the returns from them on."""
+        found = []
+        for episode in self.episodes:
+            for t, start in enumerate(episode.steps):
+                if start.slot < self.used - min(most, self.slots):
+                    continue
+                total = 0.0
+                for k, step in enumerate(episode.steps[t:]):
+                    total += self.gamma**k * step.reward
+                    if step.terminated or step.truncated:
+                        break
+                found.append((start.reward, total))
+        return found[::-1]
+
     def fold(self, episode, t):
         total = 0.0
         for k in range(self.n_step):
@@ -245,6 +260,41 @@ def test_a_ready_ring_can_be_sampled_and_a_full_one_is_ready(game, warmup):
         assert play.ring.valid(index).all()
     if all(twin.used >= twin.slots for twin in play.twins):
         assert play.ring.ready
+
+
+@given(games(), st.integers(1, 60))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_the_newest_rewards_and_returns_are_the_twins(game, most):
+    """Lanes of unequal length, frames of truncated episodes in between, ends of both kinds, and rings written over."""
+    options, script = game
+    play = Play(**options)
+    play.run(script)
+    share = max(1, most // options["lanes"])
+    expected = [row for twin in play.twins for row in twin.newest(share)]
+    rewards, returns = play.ring.recent(most)
+    assert rewards.tolist() == [reward for reward, _ in expected]
+    assert returns.tolist() == pytest.approx([total for _, total in expected], rel=1e-12, abs=1e-12)
+    assert rewards.dtype == returns.dtype == np.float64
+
+
+def test_returns_by_hand():
+    """Rewards are 1 to 4; the second step loses a life, the episode goes on and is in flight."""
+    ring = Ring(
+        Uniform(capacity_steps=9, warmup_steps=1),
+        lanes=1,
+        frame_shape=(),
+        frame_dtype=np.int64,
+        stack=1,
+        n_step=1,
+        gamma=0.5,
+    )
+    for number in range(1, 5):
+        frame, no = np.array([number]), np.zeros(1, bool)
+        ring.add(Steps(frame, np.array([number == 1]), frame, frame.astype(float), np.array([number == 2]), no, frame))
+    rewards, returns = ring.recent(100)
+    assert rewards.tolist() == [4, 3, 2, 1]
+    assert returns.tolist() == [4, 3 + 0.5 * 4, 2, 1 + 0.5 * 2]
+    assert ring.recent(1)[1].tolist() == [4]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,197 @@
+"""What networks see of vectors: numbers of about unit size, whatever the environment's own units are."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from monotau.agent import Agent
+from monotau.envs.spec import ObservationSpec
+from monotau.networks import inputs
+from monotau.networks.inputs import LARGEST, InputScaling, prepare
+from tests.small_runs import SMALL
+from tests.worlds import small_factory
+
+INFINITE = float("inf")
+
+
+def spec(low, high, dtype=np.float32) -> ObservationSpec:
+    return ObservationSpec.from_space(spaces.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype))
+
+
+BOUNDED = spec([-2, 0, 1, -8], [2, 4, 3, -4])
+UNBOUNDED = spec([-INFINITE] * 3, [INFINITE] * 3)
+MIXED = spec([-2, -INFINITE, 1], [2, INFINITE, 3])
+
+
+def batches(count: int, size: int = 3, stack: int = 1) -> list[torch.Tensor]:
+    """Batches of unequal size, of numbers with means and deviations far from 0 and 1."""
+    rng = np.random.default_rng(0)
+    means, deviations = np.array([1000.0, -3.0, 0.01])[:size], np.array([5.0, 40.0, 0.002])[:size]
+    return [
+        torch.from_numpy((means + deviations * rng.standard_normal((7 + number, stack, size))).astype(np.float32))
+        for number in range(count)
+    ]
+
+
+def naive(seen: list[torch.Tensor], memory: int = 1_000) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation by a moving average over batches, the plain one until there are `memory` of them."""
+    mean = square = 0.0
+    for number, batch in enumerate(seen, start=1):
+        rate = 1 / min(number, memory)
+        flat = batch.numpy().astype(np.float64).reshape(len(batch), -1)
+        mean = mean + rate * (flat.mean(axis=0) - mean)
+        square = square + rate * ((flat**2).mean(axis=0) - square)
+    return mean, np.sqrt(square - mean**2)
+
+
+def scaled(scaling: InputScaling, observations: torch.Tensor) -> np.ndarray:
+    return scaling(prepare(observations, scaling.spec)).numpy()
+
+
+def test_numbers_are_scaled_by_their_bounds():
+    """By hand: zero stays where it is inside the bounds, at an end of them too; else their middle becomes zero."""
+    scaling = InputScaling(BOUNDED, 1, enabled=True)
+    lows, highs, zeros = (torch.tensor([[row]]) for row in ([-2.0, 0, 1, -8], [2.0, 4, 3, -4], [0.0, 0, 2, -6]))
+    assert scaled(scaling, lows).tolist() == [[-1, 0, -1, -1]]
+    assert scaled(scaling, highs).tolist() == [[1, 1, 1, 1]]
+    assert scaled(scaling, zeros).tolist() == [[0, 0, 0, 0]]
+    assert scaling.state() == {}
+
+
+def test_bounds_that_are_alike_serve_all_numbers():
+    shared = spec([-4] * 3, [4] * 3)
+    assert (shared.low, shared.high) == ((-4.0,), (4.0,))
+    assert scaled(InputScaling(shared, 2, enabled=True), torch.full((1, 2, 3), 2.0)).tolist() == [[0.5] * 6]
+
+
+def test_before_anything_is_seen_numbers_without_bounds_stay_as_they_are():
+    observations = torch.tensor([[[0.5, -7.0, 3.0]]])
+    assert scaled(InputScaling(UNBOUNDED, 1, enabled=True), observations).tolist() == [[0.5, -7.0, 3.0]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_numbers_without_bounds_are_scaled_by_the_statistics_of_what_was_seen(count):
+    scaling, seen = InputScaling(UNBOUNDED, 1, enabled=True), batches(count)
+    for batch in seen:
+        scaling.observe(batch)
+    mean, deviation = naive(seen)
+    expected = (seen[0][:, 0].numpy() - mean) / deviation
+    np.testing.assert_allclose(scaled(scaling, seen[0]), expected, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(scaling.mean.numpy(), mean, rtol=1e-12)
+    np.testing.assert_allclose(1 / scaling.factor.numpy(), deviation, rtol=1e-3)
+
+
+def test_statistics_forget_what_is_long_ago(monkeypatch):
+    monkeypatch.setattr(inputs, "MEMORY_BATCHES", 3)
+    scaling, seen = InputScaling(UNBOUNDED, 1, enabled=True), batches(8)
+    for number, batch in enumerate(seen):
+        scaling.observe(batch + 10 * number)
+    mean, _ = naive([batch + 10 * number for number, batch in enumerate(seen)], memory=3)
+    np.testing.assert_allclose(scaling.mean.numpy(), mean, rtol=1e-12)
+    plain, _ = naive([batch + 10 * number for number, batch in enumerate(seen)])
+    assert abs(mean - plain).min() > 1
+
+
+def test_each_number_is_scaled_by_its_bounds_or_else_by_statistics():
+    scaling, seen = InputScaling(MIXED, 1, enabled=True), batches(4)
+    for batch in seen:
+        scaling.observe(batch)
+    mean, deviation = naive(seen)
+    observed = torch.tensor([[[1.0, 37.0, 1.5]]])
+    expected = [0.5, (37.0 - mean[1]) / deviation[1], -0.5]
+    assert scaled(scaling, observed)[0].tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_each_frame_of_a_stack_has_statistics_of_its_own():
+    scaling, seen = InputScaling(MIXED, 2, enabled=True), batches(5, stack=2)
+    for batch in seen:
+        scaling.observe(batch)
+    mean, deviation = naive(seen)
+    assert mean[1] != mean[4]
+    observed = torch.tensor([[[1.0, 37.0, 1.5], [2.0, -9.0, 3.0]]])
+    expected = [0.5, (37.0 - mean[1]) / deviation[1], -0.5, 1.0, (-9.0 - mean[4]) / deviation[4], 1.0]
+    assert scaled(scaling, observed)[0].tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_never_varies_becomes_zero_and_what_is_wild_is_cut():
+    scaling = InputScaling(UNBOUNDED, 1, enabled=True)
+    constant = torch.tensor([[[5.0, 0.0, 1e6]]]).expand(6, 1, 3)
+    for _ in range(3):
+        scaling.observe(constant)
+    assert scaled(scaling, constant[:1]).tolist() == [[0, 0, 0]]
+    wild = torch.tensor([[[1e9, -1e9, 1e6]]])
+    assert scaled(scaling, wild).tolist() == [[LARGEST, -LARGEST, 0]]
+    assert scaled(InputScaling(BOUNDED, 1, enabled=True), torch.tensor([[[100.0, -900.0, 2, -6]]])).tolist() == [
+        [LARGEST, -LARGEST, 0, 0]
+    ]
+
+
+def test_the_state_carries_over():
+    one, other = (InputScaling(MIXED, 2, enabled=True) for _ in range(2))
+    for batch in batches(5, stack=2):
+        one.observe(batch)
+    other.load_state({name: tensor.clone() for name, tensor in one.state().items()})
+    (more,) = batches(1, stack=2)
+    assert torch.equal(one(prepare(more, MIXED)), other(prepare(more, MIXED)))
+    for scaling in (one, other):
+        scaling.observe(more)
+    assert torch.equal(one(prepare(more, MIXED)), other(prepare(more, MIXED)))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(5),
+        spaces.Box(0, 255, (10, 10, 3), np.uint8),
+        spaces.Box(-INFINITE, INFINITE, (10, 10, 3), np.float32),
+        spaces.Box(0, 255, (4,), np.uint8),
+    ],
+    ids=["states", "images", "images of floats", "bytes"],
+)
+def test_states_images_and_bytes_are_left_alone(space):
+    made = ObservationSpec.from_space(space)
+    scaling = InputScaling(made, 2, enabled=True)
+    frames = torch.from_numpy(np.stack([np.stack([made.frame(space.sample()[None])[0]] * 2)]))
+    prepared = prepare(frames, made)
+    scaling.observe(frames)
+    assert scaling(prepared) is prepared
+    assert (made.low, made.high, scaling.state()) == ((), (), {})
+
+
+def test_nothing_is_scaled_where_it_is_switched_off():
+    agents = [Agent("CartPole-v1", "ndqfn", scale_observations=on, **SMALL).learn(80) for on in (True, False)]
+    observations = torch.tensor([[[1.2, 3.0, 0.1, -2.0]]])
+    on, off = (agent.brain.learner.online.torso.inputs(observations)[0].tolist() for agent in agents)
+    assert off == observations.flatten().tolist()
+    assert on[0] == pytest.approx(1.2 / 4.8)
+    assert on[1] != off[1]
+    assert [name.startswith("observations.") for name in agents[1].brain.state()].count(True) == 0
+
+
+def test_all_networks_of_an_agent_see_through_one_scaling_and_an_update_counts_its_batch():
+    agent = Agent("CartPole-v1", "ndqfn-dpe", **SMALL)
+    brain = agent.brain
+    networks = (brain.learner.online, brain.learner.target, brain.explorer.predictor)
+    assert all(network.torso.scaling is brain.scaling for network in networks)
+    agent.learn(80)
+    assert brain.scaling.batches.item() == agent._training.updates > 0
+    assert small_factory().make("online").torso.scaling is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        ([-1, -1], [1, 1], ((-1.0,), (1.0,))),
+        ([-1, -2], [1, 1], ((-1.0, -2.0), (1.0, 1.0))),
+        ([-INFINITE, -2], [INFINITE, 1], ((0.0, -2.0), (0.0, 1.0))),
+        ([-INFINITE, -2], [3, 1], ((0.0, -2.0), (0.0, 1.0))),  # half a bound is none
+        ([-3.4e38, -1e7], [3.4e38, 1e7], ((0.0,), (0.0,))),  # nobody has thought about these
+        ([2, 0], [2, 1], ((0.0, 0.0), (0.0, 1.0))),  # what cannot vary has none
+    ],
+)
+def test_bounds_of_a_box(low, high, expected):
+    found = spec(low, high)
+    assert (found.low, found.high) == expected
+    assert found.bounded == all(one < two for one, two in zip(*expected, strict=True))
+    assert ObservationSpec.from_dict(found.to_dict()) == found
