@@ -30,15 +30,7 @@ def test_a_discrete_space_is_a_state_to_look_up():
 
 def test_a_one_dimensional_box_is_a_vector():
     assert spec_of(box((4,))) == ObservationSpec(
-        kind="vector",
-        shape=(4,),
-        dtype="float32",
-        channels_last=False,
-        scale=1.0,
-        size=4,
-        start=0,
-        low=(0.0,),
-        high=(1.0,),
+        kind="vector", shape=(4,), dtype="float32", channels_last=False, scale=1.0, size=4, start=0
     )
 
 

@@ -19,9 +19,7 @@ def spec(low, high, dtype=np.float32) -> ObservationSpec:
     return ObservationSpec.from_space(spaces.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype))
 
 
-BOUNDED = spec([-2, 0, 1, -8], [2, 4, 3, -4])
-UNBOUNDED = spec([-INFINITE] * 3, [INFINITE] * 3)
-MIXED = spec([-2, -INFINITE, 1], [2, INFINITE, 3])
+VECTOR = spec([-2, -INFINITE, 1], [2, INFINITE, 3])
 
 
 def batches(count: int, size: int = 3, stack: int = 1) -> list[torch.Tensor]:
@@ -49,30 +47,14 @@ def scaled(scaling: InputScaling, observations: torch.Tensor) -> np.ndarray:
     return scaling(prepare(observations, scaling.spec)).numpy()
 
 
-def test_numbers_are_scaled_by_their_bounds():
-    """By hand: zero stays where it is inside the bounds, at an end of them too; else their middle becomes zero."""
-    scaling = InputScaling(BOUNDED, 1, enabled=True)
-    lows, highs, zeros = (torch.tensor([[row]]) for row in ([-2.0, 0, 1, -8], [2.0, 4, 3, -4], [0.0, 0, 2, -6]))
-    assert scaled(scaling, lows).tolist() == [[-1, 0, -1, -1]]
-    assert scaled(scaling, highs).tolist() == [[1, 1, 1, 1]]
-    assert scaled(scaling, zeros).tolist() == [[0, 0, 0, 0]]
-    assert scaling.state() == {}
-
-
-def test_bounds_that_are_alike_serve_all_numbers():
-    shared = spec([-4] * 3, [4] * 3)
-    assert (shared.low, shared.high) == ((-4.0,), (4.0,))
-    assert scaled(InputScaling(shared, 2, enabled=True), torch.full((1, 2, 3), 2.0)).tolist() == [[0.5] * 6]
-
-
-def test_before_anything_is_seen_numbers_without_bounds_stay_as_they_are():
+def test_before_anything_is_seen_numbers_stay_as_they_are():
     observations = torch.tensor([[[0.5, -7.0, 3.0]]])
-    assert scaled(InputScaling(UNBOUNDED, 1, enabled=True), observations).tolist() == [[0.5, -7.0, 3.0]]
+    assert scaled(InputScaling(VECTOR, 1, enabled=True), observations).tolist() == [[0.5, -7.0, 3.0]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_numbers_without_bounds_are_scaled_by_the_statistics_of_what_was_seen(count):
-    scaling, seen = InputScaling(UNBOUNDED, 1, enabled=True), batches(count)
+def test_numbers_are_scaled_by_the_statistics_of_what_was_seen_whatever_their_bounds(count):
+    scaling, seen = InputScaling(VECTOR, 1, enabled=True), batches(count)
     for batch in seen:
         scaling.observe(batch)
     mean, deviation = naive(seen)
@@ -84,7 +66,7 @@ def test_numbers_without_bounds_are_scaled_by_the_statistics_of_what_was_seen(co
 
 def test_statistics_forget_what_is_long_ago(monkeypatch):
     monkeypatch.setattr(inputs, "MEMORY_BATCHES", 3)
-    scaling, seen = InputScaling(UNBOUNDED, 1, enabled=True), batches(8)
+    scaling, seen = InputScaling(VECTOR, 1, enabled=True), batches(8)
     for number, batch in enumerate(seen):
         scaling.observe(batch + 10 * number)
     mean, _ = naive([batch + 10 * number for number, batch in enumerate(seen)], memory=3)
@@ -93,50 +75,37 @@ def test_statistics_forget_what_is_long_ago(monkeypatch):
     assert abs(mean - plain).min() > 1
 
 
-def test_each_number_is_scaled_by_its_bounds_or_else_by_statistics():
-    scaling, seen = InputScaling(MIXED, 1, enabled=True), batches(4)
-    for batch in seen:
-        scaling.observe(batch)
-    mean, deviation = naive(seen)
-    observed = torch.tensor([[[1.0, 37.0, 1.5]]])
-    expected = [0.5, (37.0 - mean[1]) / deviation[1], -0.5]
-    assert scaled(scaling, observed)[0].tolist() == pytest.approx(expected, rel=1e-4)
-
-
 def test_each_frame_of_a_stack_has_statistics_of_its_own():
-    scaling, seen = InputScaling(MIXED, 2, enabled=True), batches(5, stack=2)
+    scaling, seen = InputScaling(VECTOR, 2, enabled=True), batches(5, stack=2)
     for batch in seen:
         scaling.observe(batch)
     mean, deviation = naive(seen)
     assert mean[1] != mean[4]
     observed = torch.tensor([[[1.0, 37.0, 1.5], [2.0, -9.0, 3.0]]])
-    expected = [0.5, (37.0 - mean[1]) / deviation[1], -0.5, 1.0, (-9.0 - mean[4]) / deviation[4], 1.0]
-    assert scaled(scaling, observed)[0].tolist() == pytest.approx(expected, rel=1e-4)
+    expected = ((observed.flatten().numpy() - mean) / deviation).clip(-LARGEST, LARGEST)
+    np.testing.assert_allclose(scaled(scaling, observed)[0], expected, rtol=1e-2, atol=1e-3)
 
 
 def test_what_never_varies_becomes_zero_and_what_is_wild_is_cut():
-    scaling = InputScaling(UNBOUNDED, 1, enabled=True)
+    scaling = InputScaling(VECTOR, 1, enabled=True)
     constant = torch.tensor([[[5.0, 0.0, 1e6]]]).expand(6, 1, 3)
     for _ in range(3):
         scaling.observe(constant)
     assert scaled(scaling, constant[:1]).tolist() == [[0, 0, 0]]
     wild = torch.tensor([[[1e9, -1e9, 1e6]]])
     assert scaled(scaling, wild).tolist() == [[LARGEST, -LARGEST, 0]]
-    assert scaled(InputScaling(BOUNDED, 1, enabled=True), torch.tensor([[[100.0, -900.0, 2, -6]]])).tolist() == [
-        [LARGEST, -LARGEST, 0, 0]
-    ]
 
 
 def test_the_state_carries_over():
-    one, other = (InputScaling(MIXED, 2, enabled=True) for _ in range(2))
+    one, other = (InputScaling(VECTOR, 2, enabled=True) for _ in range(2))
     for batch in batches(5, stack=2):
         one.observe(batch)
     other.load_state({name: tensor.clone() for name, tensor in one.state().items()})
     (more,) = batches(1, stack=2)
-    assert torch.equal(one(prepare(more, MIXED)), other(prepare(more, MIXED)))
+    assert torch.equal(one(prepare(more, VECTOR)), other(prepare(more, VECTOR)))
     for scaling in (one, other):
         scaling.observe(more)
-    assert torch.equal(one(prepare(more, MIXED)), other(prepare(more, MIXED)))
+    assert torch.equal(one(prepare(more, VECTOR)), other(prepare(more, VECTOR)))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +125,7 @@ def test_states_images_and_bytes_are_left_alone(space):
     prepared = prepare(frames, made)
     scaling.observe(frames)
     assert scaling(prepared) is prepared
-    assert (made.low, made.high, scaling.state()) == ((), (), {})
+    assert scaling.state() == {}
 
 
 def test_nothing_is_scaled_where_it_is_switched_off():
@@ -164,8 +133,7 @@ def test_nothing_is_scaled_where_it_is_switched_off():
     observations = torch.tensor([[[1.2, 3.0, 0.1, -2.0]]])
     on, off = (agent.brain.learner.online.torso.inputs(observations)[0].tolist() for agent in agents)
     assert off == observations.flatten().tolist()
-    assert on[0] == pytest.approx(1.2 / 4.8)
-    assert on[1] != off[1]
+    assert all(one != other for one, other in zip(on, off, strict=True))
     assert [name.startswith("observations.") for name in agents[1].brain.state()].count(True) == 0
 
 
@@ -177,21 +145,3 @@ def test_all_networks_of_an_agent_see_through_one_scaling_and_an_update_counts_i
     agent.learn(80)
     assert brain.scaling.batches.item() == agent._training.updates > 0
     assert small_factory().make("online").torso.scaling is None
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        ([-1, -1], [1, 1], ((-1.0,), (1.0,))),
-        ([-1, -2], [1, 1], ((-1.0, -2.0), (1.0, 1.0))),
-        ([-INFINITE, -2], [INFINITE, 1], ((0.0, -2.0), (0.0, 1.0))),
-        ([-INFINITE, -2], [3, 1], ((0.0, -2.0), (0.0, 1.0))),  # half a bound is none
-        ([-3.4e38, -1e7], [3.4e38, 1e7], ((0.0,), (0.0,))),  # nobody has thought about these
-        ([2, 0], [2, 1], ((0.0, 0.0), (0.0, 1.0))),  # what cannot vary has none
-    ],
-)
-def test_bounds_of_a_box(low, high, expected):
-    found = spec(low, high)
-    assert (found.low, found.high) == expected
-    assert found.bounded == all(one < two for one, two in zip(*expected, strict=True))
-    assert ObservationSpec.from_dict(found.to_dict()) == found
