@@ -82,11 +82,10 @@ PROFILES: Mapping[str, Profile] = {
             "log_every_steps": 1_000,
             "torso": {"width": 128},
             "head": {"hidden": 64},
-            "epsilon": {"end": 0.05, "decay_steps": 10_000, "longest_repeat": 100},
+            "epsilon": {"end": 0.05, "decay_steps": 10_000, "longest_repeat": 30},
             "replay": {"capacity_steps": 50_000, "warmup_steps": 1_000},
             "optimiser": {"learning_rate": 1e-3, "anneal": 0.1, "epsilon": 0.01 / 32},
-            # Syncs are far apart: where every step costs, values that fall slowly leave what was not tried in favour.
-            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 500},
+            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 100},
             "evaluation": {"episodes": 20, "num_envs": 10},
         },
         # The sum of as many rewards of unit size as gamma 0.99 looks ahead. Fewer quantiles are enough, and cost a

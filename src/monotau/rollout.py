@@ -24,7 +24,7 @@ class RandomActions:
 
     def __init__(self, lanes: int, actions: int, longest_repeat: int = 1) -> None:
         self._actions, self._lengths = actions, np.arange(1, longest_repeat + 1)
-        self._shares = 1 / self._lengths**2 / (1 / self._lengths**2).sum()
+        self._shares = 1 / self._lengths / (1 / self._lengths).sum()
         self._mean = float(self._shares @ self._lengths)
         self._left = np.zeros(lanes, np.int64)
         self._current = np.zeros(lanes, np.int64)
