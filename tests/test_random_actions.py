@@ -10,8 +10,8 @@ from monotau.rollout import RandomActions
 
 def played(longest: int, epsilon: float, steps: int = 20_000, lanes: int = 3) -> tuple[np.ndarray, np.ndarray]:
     """Actions and whether they were random, `[steps, lanes]`."""
-    noise, rng = RandomActions(lanes, 50, longest), np.random.default_rng(0)
-    drawn = [noise.draw(epsilon, rng) for _ in range(steps)]
+    noise, rng = RandomActions(lanes, 50), np.random.default_rng(0)
+    drawn = [noise.draw(epsilon, rng, longest) for _ in range(steps)]
     return np.stack([actions for actions, _ in drawn]), np.stack([taken for _, taken in drawn])
 
 
@@ -48,9 +48,25 @@ def test_without_repeats_draws_are_those_of_plain_epsilon_greedy() -> None:
 
 
 def test_each_lane_may_have_its_own_epsilon() -> None:
-    noise, rng = RandomActions(2, 3, 10), np.random.default_rng(0)
-    taken = np.stack([noise.draw(np.array([0.0, 1.0]), rng)[1] for _ in range(100)])
+    noise, rng = RandomActions(2, 3), np.random.default_rng(0)
+    taken = np.stack([noise.draw(np.array([0.0, 1.0]), rng, 10)[1] for _ in range(100)])
     assert taken.mean(axis=0).tolist() == [0.0, 1.0]
+
+
+def test_a_repeat_under_way_ends_as_it_began_when_repeats_become_shorter() -> None:
+    noise, rng = RandomActions(1, 1000), np.random.default_rng(3)
+    first = noise.draw(1.0, rng, 30)[0]
+    left = int(noise._left[0])
+    assert left > 0
+    assert [noise.draw(0.0, rng, 1) for _ in range(left)] == [(first, np.array([True]))] * left
+    assert not noise.draw(0.0, rng, 1)[1].any()
+
+
+def test_repeats_shorten_as_epsilon_falls() -> None:
+    schedule = EpsilonSchedule(start=1.0, end=0.2, decay_steps=100, longest_repeat=31)
+    assert [schedule.longest_at(step) for step in (-5, 0, 50, 100, 500)] == [31, 31, 16, 1, 1]
+    assert EpsilonSchedule(decay_steps=100).longest_at(0) == 1
+    assert EpsilonSchedule(start=0.1, end=0.1, longest_repeat=9).longest_at(0) == 1
 
 
 def test_a_repeat_of_no_steps_is_refused() -> None:

@@ -244,7 +244,11 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         "head": kind.heads.get(_kind_given(settings, "head") or kind_of(row.head, KINDS), {}),
         "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
     }
-    layers = (of_parts, row.settings, row.atari if profile == "atari" else {}, settings)
+    steps = settings.get("steps", kind.settings["steps"])
+    of_run = (
+        {"epsilon": {"decay_steps": int(kind.decay_share * steps)}} if kind.decay_share and type(steps) is int else {}
+    )
+    layers = (of_run, of_parts, row.settings, row.atari if profile == "atari" else {}, settings)
     return override(config, reduce(_over, layers, kind.settings), KINDS)
 
 

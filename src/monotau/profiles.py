@@ -15,6 +15,8 @@ class Profile:
     about: str
     settings: Mapping[str, Any]
     """Of a part they name no kind: they go with every kind that has them."""
+    decay_share: float = 0.0
+    """Share of the run's steps over which epsilon falls, where the settings do not say it in steps."""
     torsos: Mapping[str, str] = field(default_factory=dict)
     """Another torso instead of the one that suits the observations."""
     heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -76,13 +78,14 @@ PROFILES: Mapping[str, Profile] = {
     ),
     "classic": Profile(
         about="vectors and discrete states, such as CartPole's",
+        decay_share=0.2,
         settings={
             "steps": 20_000,
             "iteration_steps": 4_000,
             "log_every_steps": 1_000,
             "torso": {"width": 128},
             "head": {"hidden": 64},
-            "epsilon": {"end": 0.05, "decay_steps": 10_000, "longest_repeat": 30},
+            "epsilon": {"end": 0.05, "longest_repeat": 30},
             "replay": {"capacity_steps": 50_000, "warmup_steps": 1_000},
             "optimiser": {"learning_rate": 1e-3, "anneal": 0.1, "epsilon": 0.01 / 32},
             "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 100},

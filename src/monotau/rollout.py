@@ -22,25 +22,29 @@ from monotau.replay import Steps
 class RandomActions:
     """Draws random actions and says which environments take them; an action may go on for several steps."""
 
-    def __init__(self, lanes: int, actions: int, longest_repeat: int = 1) -> None:
-        self._actions, self._lengths = actions, np.arange(1, longest_repeat + 1)
-        self._shares = 1 / self._lengths / (1 / self._lengths).sum()
-        self._mean = float(self._shares @ self._lengths)
+    def __init__(self, lanes: int, actions: int) -> None:
+        self._actions = actions
         self._left = np.zeros(lanes, np.int64)
         self._current = np.zeros(lanes, np.int64)
 
     def draw(
-        self, epsilon: float | Float[np.ndarray, " E"], rng: np.random.Generator
+        self, epsilon: float | Float[np.ndarray, " E"], rng: np.random.Generator, longest: int = 1
     ) -> tuple[Int[np.ndarray, " E"], Bool[np.ndarray, " E"]]:
-        """Return an action for each environment, and whether it is to be taken: in a share `epsilon` of all steps."""
+        """Return an action for each environment, and whether it is to be taken: in a share `epsilon` of all steps.
+
+        A random action that begins now goes on for at most `longest` steps.
+        """
         lanes = len(self._left)
         fresh, chance = rng.integers(self._actions, size=lanes), rng.random(lanes)
-        if len(self._lengths) == 1:
+        if longest == 1 and not self._left.any():
             return fresh, chance < epsilon
+        lengths = np.arange(1, longest + 1)
+        shares = 1 / lengths / (1 / lengths).sum()
         # Repeats of this mean length must begin less often, for their share of the steps to be epsilon.
-        begins = (self._left == 0) & (chance * (epsilon + self._mean * (1 - epsilon)) < epsilon)
+        mean = float(shares @ lengths)
+        begins = (self._left == 0) & (chance * (epsilon + mean * (1 - epsilon)) < epsilon)
         self._current = np.where(begins, fresh, self._current)
-        self._left = np.where(begins, rng.choice(self._lengths, size=lanes, p=self._shares), self._left)
+        self._left = np.where(begins, rng.choice(lengths, size=lanes, p=shares), self._left)
         taken = self._left > 0
         self._left = self._left - taken
         return self._current.copy(), taken
@@ -64,13 +68,14 @@ class Policy:
         rng: np.random.Generator,
         generator: torch.Generator | None,
         noise: RandomActions | None = None,
+        longest: int = 1,
     ) -> Int[np.ndarray, " E"]:
         """Choose one action for each environment, which may have its own epsilon.
 
-        Networks are run only for actions that are not random. `noise` remembers random actions that go on; without,
-        each is for one step.
+        Networks are run only for actions that are not random. `noise` remembers random actions that go on, for at most
+        `longest` steps; without it each is for one step.
         """
-        actions, random = (noise or RandomActions(len(observations), self.actions)).draw(epsilon, rng)
+        actions, random = (noise or RandomActions(len(observations), self.actions)).draw(epsilon, rng, longest)
         greedy = ~random
         if greedy.all():
             return self.best(observations, generator)

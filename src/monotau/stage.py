@@ -60,12 +60,13 @@ class Here(Stage):
         explore = numpy_stream(config.seed, "explore", iteration)
         fractions = torch_stream(config.seed, "explore", iteration)
         seed = stream_seed(config.seed, "environments", iteration)
-        noise = RandomActions(lanes, self._envs.num_actions, config.epsilon.longest_repeat)
+        noise = RandomActions(lanes, self._envs.num_actions)
         rollout = Rollout(self._envs, lanes, config.env.frame_stack, seed, step)
         try:
             for now in range(step, step + steps // lanes * lanes, lanes):
-                epsilon = config.epsilon.at(now - config.replay.warmup_steps)
-                actions = self._brain.curious.act(rollout.observations, epsilon, explore, fractions, noise)
+                learning_steps = now - config.replay.warmup_steps
+                epsilon, longest = config.epsilon.at(learning_steps), config.epsilon.longest_at(learning_steps)
+                actions = self._brain.curious.act(rollout.observations, epsilon, explore, fractions, noise, longest)
                 outcome = rollout.step(actions)
                 self.newest = rollout.observations[:, -1]
                 yield Move(outcome.steps, [returned for _, returned, _ in outcome.returns], epsilon, ALL_LANES)

@@ -24,7 +24,7 @@ class Order(NamedTuple):
     iteration: int
     """One that is new starts with fresh environments."""
     step: int
-    """Of training when this was ordered, for messages."""
+    """Of training when this was ordered."""
     steps: int
     """Steps of each environment."""
     epsilons: Float[np.ndarray, " E"]
@@ -105,10 +105,11 @@ class Player:
         if order.iteration != self._iteration or self._rollout is None:
             self._start(order)
         assert self._rollout is not None  # noqa: S101  # for the type checker
+        longest = config.epsilon.longest_at(order.step - config.replay.warmup_steps)
         steps, returns = [], []
         for _ in range(order.steps):
             actions = self._brain.curious.act(
-                self._rollout.observations, order.epsilons, self._explore, self._fractions, self._noise
+                self._rollout.observations, order.epsilons, self._explore, self._fractions, self._noise, longest
             )
             outcome = self._rollout.step(actions)
             steps.append(outcome.steps)
@@ -123,5 +124,5 @@ class Player:
         self._explore = numpy_stream(config.seed, f"explore of {self._name}", order.iteration)
         self._fractions = torch_stream(config.seed, f"explore of {self._name}", order.iteration)
         seed = stream_seed(config.seed, f"environments of {self._name}", order.iteration)
-        self._noise = RandomActions(config.env.num_envs, self._envs.num_actions, config.epsilon.longest_repeat)
+        self._noise = RandomActions(config.env.num_envs, self._envs.num_actions)
         self._rollout = Rollout(self._envs, config.env.num_envs, config.env.frame_stack, seed, order.step)

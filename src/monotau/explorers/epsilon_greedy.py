@@ -25,7 +25,8 @@ class EpsilonSchedule:
     """Steps, after the warm-up, over which it falls in a straight line from start to end."""
     longest_repeat: int = 1
     """Most steps in a row for which a random action is repeated: n steps with a probability in proportion to 1/n (after
-    the epsilon-z-greedy of Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon."""
+    the epsilon-z-greedy of Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon. It falls
+    with epsilon, to 1 at the end of the decay: single random actions are what tells good actions from better ones."""
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
@@ -43,6 +44,13 @@ class EpsilonSchedule:
         if steps_since_warmup >= self.decay_steps:
             return self.end
         return self.start + (self.end - self.start) * steps_since_warmup / self.decay_steps
+
+    def longest_at(self, steps_since_warmup: int) -> int:
+        """Return the most steps of a repeat so many steps after the warm-up."""
+        if self.longest_repeat == 1 or self.start <= self.end:
+            return 1
+        left = (self.at(steps_since_warmup) - self.end) / (self.start - self.end)
+        return 1 + round((self.longest_repeat - 1) * left)
 
 
 @dataclass(frozen=True, kw_only=True)
