@@ -75,17 +75,22 @@ def test_the_named_algorithms_are_those_of_the_paper():
     sixty_four = Iqn(online_fractions=64, target_fractions=64, action_fractions=32)
     paper = Ndqfn(
         knots=32,
+        anchor="lowest",
+        baseline="sigmoid",
         increment="relu",
         input_form="concat",
-        increment_scale="1",
+        increment_scale="1/N",
         hidden=512,
         cosines=64,
         online_fractions=32,
         target_fractions=32,
+        stratified=False,
         kappa=1.0,
     )
-    dpe = Dpe(c=1.0, error="distribution", target="shared", predictor_fraction=1.0, normalise=False)
-    vpe = Dpe(c=1.0, error="value", target="shared", predictor_fraction=1.0, normalise=False)
+    ours = Ndqfn(anchor="mean", baseline="relu", increment="scaled", stratified=True)
+    alike = {"c": 1.0, "target": "shared", "predictor_fraction": 1.0, "normalise": False}
+    paper_dpe = Dpe(error="distribution", kappa=1.0, **alike)
+    dpe, vpe = (Dpe(error=error, **alike) for error in ("distribution", "value"))
     assert DEFAULT_PRESET == "ndqfn-dpe"
     greedy, dltv, deep = EpsilonGreedy(), Dltv(c=50.0), DeepDpe()
     sampled = {"online_fractions": 32, "target_fractions": 32, "action_fractions": 32}
@@ -96,14 +101,16 @@ def test_the_named_algorithms_are_those_of_the_paper():
     )
     rows = {name: (row.head, row.explorer, row.n_step, row.double_q) for name, row in PRESETS.items()}
     assert rows == {
-        "ndqfn-dpe": (paper, dpe, 3, True),
-        "ndqfn": (paper, greedy, 3, True),
-        "ndqfn-vpe": (paper, vpe, 3, True),
-        "ndqfn-dltv": (paper, dltv, 3, True),
-        "ndqfn-deep-dpe": (paper, deep, 1, True),
+        "ndqfn-dpe": (ours, dpe, 3, True),
+        "ndqfn": (ours, greedy, 3, True),
+        "ndqfn-dpe-paper": (paper, paper_dpe, 3, True),
+        "ndqfn-paper": (paper, greedy, 3, True),
+        "ndqfn-vpe": (ours, vpe, 3, True),
+        "ndqfn-dltv": (ours, dltv, 3, True),
+        "ndqfn-deep-dpe": (ours, deep, 1, True),
         "ndqfn-fqf": (NdqfnFqf(knots=32), greedy, 3, True),
-        "ndqfn-dpe-fast": (replace(paper, increment="softplus"), dpe, 5, True),
-        "ndqfn-fast": (replace(paper, increment="softplus"), greedy, 5, True),
+        "ndqfn-dpe-fast": (ours, dpe, 5, True),
+        "ndqfn-fast": (ours, greedy, 5, True),
         "iqn": (sixty_four, greedy, 1, False),
         "iqn-star": (thirty_two, greedy, 3, True),
         "iqn-dpe": (thirty_two, dpe, 3, True),

@@ -85,7 +85,7 @@ UNKNOWN = [
     ("head.knotz", 3, r"the setting 'head\.knotz' is unknown\. Did you mean 'head\.knots'"),
     ("env.kind", "x", r"the setting 'env\.kind' is unknown"),
     ("head.kind", "ndqfm", r"head\.kind 'ndqfm' is unknown\. Did you mean 'ndqfn' or 'ndqfn-fqf'\? Allowed: c51, dqn"),
-    ("head.increment", "soft", r"head\.increment 'soft' is unknown\. .*Allowed: elu1, relu, softplus\."),
+    ("head.increment", "soft", r"head\.increment 'soft' is unknown\. .*Allowed: elu1, relu, scaled, softplus\."),
 ]
 WRONG = [
     ("steps", True, "steps is True, but must be a whole number"),

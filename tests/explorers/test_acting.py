@@ -24,16 +24,17 @@ OBSERVATIONS = np.random.default_rng(0).standard_normal((6, 1, 5)).astype(np.flo
 
 
 def test_random_steps_run_no_network(monkeypatch):
-    learner, _, curious, _ = make_policies()
-    monkeypatch.setattr(learner.online, "look", lambda *_: pytest.fail("the online network ran"))
+    learner, explorer, curious, _ = make_policies()
+    for network in (learner.online, learner.target, explorer.predictor):
+        monkeypatch.setattr(network.torso, "forward", lambda _: pytest.fail("a network ran"))
     actions = curious.act(OBSERVATIONS, 1.0, np.random.default_rng(0), torch.Generator())
     assert set(actions.tolist()) <= {0, 1, 2}
 
 
 def test_only_rows_that_are_not_random_reach_the_networks(monkeypatch):
     learner, _, curious, _ = make_policies()
-    rows, look = [], learner.online.look
-    monkeypatch.setattr(learner.online, "look", lambda o, f: (rows.append(len(o)), look(o, f))[1])
+    rows, see = [], learner.online.torso.forward
+    monkeypatch.setattr(learner.online.torso, "forward", lambda seen: (rows.append(len(seen)), see(seen))[1])
     rng = np.random.default_rng(1)
     total = 0
     for _ in range(50):
@@ -44,8 +45,8 @@ def test_only_rows_that_are_not_random_reach_the_networks(monkeypatch):
 
 def test_evaluation_runs_neither_target_nor_predictor(monkeypatch):
     learner, explorer, _, greedy = make_policies()
-    monkeypatch.setattr(learner.target, "look", lambda *_: pytest.fail("the target network ran"))
-    monkeypatch.setattr(explorer.predictor, "look", lambda *_: pytest.fail("the predictor ran"))
+    monkeypatch.setattr(learner.target.torso, "forward", lambda _: pytest.fail("the target network ran"))
+    monkeypatch.setattr(explorer.predictor.torso, "forward", lambda _: pytest.fail("the predictor ran"))
     actions = greedy.act(OBSERVATIONS, 0.0, np.random.default_rng(0), torch.Generator())
     means = learner.online.look(torch.from_numpy(OBSERVATIONS), torch.empty(6, 0)).mean()
     assert actions.tolist() == means.argmax(dim=1).tolist()
