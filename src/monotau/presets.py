@@ -245,9 +245,9 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
     }
     steps = settings.get("steps", kind.settings["steps"])
-    of_run = (
-        {"epsilon": {"decay_steps": int(kind.decay_share * steps)}} if kind.decay_share and type(steps) is int else {}
-    )
+    of_run: Mapping[str, Any] = {}
+    if kind.decay_share and type(steps) is int:
+        of_run = {"epsilon": {"decay_steps": int(kind.decay_share * steps)}}
     layers = (of_run, of_parts, row.settings, row.atari if profile == "atari" else {}, settings)
     return override(config, reduce(_over, layers, kind.settings), KINDS)
 
