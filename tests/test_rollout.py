@@ -81,6 +81,111 @@ def test_evaluation_gives_each_environment_its_share_and_cuts_what_is_too_long()
     assert len(played.states) >= 6
 
 
+class Counted(gym.Env):
+    """Observes episode and step, both from 1; ends after two steps where its seed is odd, and never else."""
+
+    observation_space = gym.spaces.Box(0, 999, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        self.episode = self.seed = 0
+        self.options = []
+
+    def seen(self):
+        return np.array([self.episode, self.steps], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed = self.seed if seed is None else seed
+        self.options.append(options)
+        self.episode, self.steps = self.episode + 1, 1
+        return self.seen(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.seen(), float(self.steps), self.seed % 2 == 1 and self.steps > 2, False, {}
+
+
+def watched(cap, episodes, num_envs, seed=0, stack=3):
+    """Evaluate on counted worlds; returns the evaluation and what was acted upon, environment by environment."""
+    settings = Agent("CartPole-v1", **SMALL).config.evaluation
+    acted = []
+
+    def act(observations):
+        acted.append(observations.copy())
+        return np.zeros(len(observations), np.int64)
+
+    config = type(settings)(episodes=episodes, num_envs=num_envs, episode_cap_steps=cap)
+    played = evaluate(EnvFactory(EnvConfig(id=""), Counted), act, config, stack=stack, seed=seed)
+    return played, np.stack(acted, axis=1)
+
+
+def test_after_the_cap_an_episode_begins_with_a_reset_an_empty_stack_and_nothing_counted():
+    played, acted = watched(cap=4, episodes=3, num_envs=1)
+    assert (played.returns, played.lengths) == ([14.0] * 3, [4] * 3)  # 2 + 3 + 4 + 5
+    no = [0, 0]
+    episodes = acted[0].reshape(3, 4, 3, 2).tolist()
+    for e, stacks in enumerate(episodes, start=1):
+        assert stacks == [
+            [no, no, [e, 1]],
+            [no, [e, 1], [e, 2]],
+            [[e, 1], [e, 2], [e, 3]],
+            [[e, 2], [e, 3], [e, 4]],
+        ]
+
+
+def test_a_cut_leaves_the_other_environments_alone():
+    played, acted = watched(cap=3, episodes=6, num_envs=2, seed=2)
+    assert played.lengths == [3] * 3 + [2] * 3
+    newest = acted[:, :, -1].astype(int).tolist()
+    assert newest[0] == [[1, 1], [1, 2], [1, 3], [2, 1], [2, 2], [2, 3], [3, 1], [3, 2], [3, 3]]
+    assert newest[1] == [[1, 1], [1, 2], [2, 1], [2, 2], [3, 1], [3, 2], [4, 1], [4, 2], [5, 1]]
+
+
+def test_an_episode_that_ends_at_the_cap_is_counted_and_reset_once():
+    played, acted = watched(cap=2, episodes=2, num_envs=1, seed=1)
+    assert (played.returns, played.lengths) == ([5.0] * 2, [2] * 2)
+    assert acted[0, :, -1].astype(int).tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
+
+
+def test_an_environment_that_is_reset_at_the_cap_gets_neither_seed_nor_options():
+    env = Counted()
+    rollout = Rollout(EnvFactory(EnvConfig(id=""), env), 1, 1, seed=4)
+    rollout.step(np.zeros(1, np.int64))
+    assert rollout.cut_beyond(2) == []
+    assert rollout.cut_beyond(1) == [(0, 2.0, 1)]
+    assert (env.episode, env.seed, env.options) == (2, 4, [None, None])
+    assert rollout.first.tolist() == [True]
+
+
+def test_an_environment_that_cannot_be_reset_at_the_cap_is_named_with_the_step(monkeypatch):
+    rollout = Rollout(EnvFactory(EnvConfig(id=""), Counted), 1, 1, seed=0)
+    rollout.step(np.zeros(1, np.int64))
+
+    def explode(self, **_):
+        raise RuntimeError("no way back")
+
+    monkeypatch.setattr(Counted, "reset", explode)
+    with pytest.raises(EnvironmentFault, match="Counted, evaluation step 1: it raised RuntimeError: no way back"):
+        rollout.cut_beyond(1)
+
+
+def test_episodes_after_the_cap_follow_from_the_seed_and_do_not_start_alike():
+    starts = []
+    for seed in (0, 0, 1):
+        rollout = Rollout(EnvFactory(EnvConfig(id="CartPole-v1")), 2, 1, seed=seed)
+        seen = [rollout.observations.copy()]
+        for _ in range(3):
+            rollout.step(np.zeros(2, np.int64))
+            rollout.cut_beyond(1)
+            seen.append(rollout.observations.copy())
+        starts.append(np.concatenate(seen))
+        rollout.close()
+    assert np.array_equal(starts[0], starts[1])
+    assert not np.array_equal(starts[0], starts[2])
+    assert len(np.unique(starts[0], axis=0)) == 8
+
+
 def test_learning_that_leaves_the_finite_numbers_stops_with_the_step_and_the_rate():
     agent = Agent("CartPole-v1", "ndqfn", **(SMALL | {"optimiser": {"learning_rate": 1e30}, "log_every_steps": 100}))
     with pytest.raises(Divergence, match=r"ndqfn on CartPole-v1, step \d+: the loss is (nan|inf).*learning_rate"):

@@ -49,7 +49,7 @@ class EvaluationConfig:
     num_envs: int = 1
     """Environments evaluated together; each plays its own share of the episodes, so short ones are not favoured."""
     episode_cap_steps: int = 27_000
-    """An evaluation episode longer than this is cut and counted as it stands."""
+    """An evaluation episode that gets so long is cut and counted as it stands, and its environment reset."""
 
     def __post_init__(self) -> None:
         check_least("evaluation.", self, every_iterations=1, episodes=1, steps=0, num_envs=1, episode_cap_steps=1)

@@ -50,7 +50,10 @@ def evaluate(
     seed: int,
     on_episode: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
-    """Play until the episodes and steps asked for are reached, an equal share of them in each environment."""
+    """Play until the episodes and steps asked for are reached, an equal share of them in each environment.
+
+    An episode that reaches the cap counts with what it has, and the next one begins with a reset like any other.
+    """
     lanes = min(config.num_envs, config.episodes) if envs.reusable else 1
     # Shares differ by one at most; an environment that has played its share goes on, but no longer counts.
     episode_shares = [config.episodes // lanes + (lane < config.episodes % lanes) for lane in range(lanes)]

@@ -205,9 +205,21 @@ class Rollout:
             )
 
     def cut_beyond(self, most_steps: int) -> list[tuple[int, float, int]]:
-        """Count episodes that have grown to `most_steps` as finished, with what they have; they go on as new ones."""
-        long = np.flatnonzero(self.lengths >= most_steps)
-        cut = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in long]
+        """Count episodes that have grown to `most_steps` as finished, with what they have, and start new ones.
+
+        Their environments are reset, the others left alone: every vector that `EnvFactory` makes has a `reset_mask`.
+        No seed is given, so what follows is decided by the first one, as after an episode that ended by itself.
+        """
+        long = self.lengths >= most_steps
+        if not long.any():
+            return []
+        cut = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(long)]
+        with self._named():
+            raw, _ = self.envs.reset(options={"reset_mask": long})
+        frames = self._frames(np.asarray(raw)[long])
+        self.observations[long] = 0
+        self.observations[long, -1] = frames
+        self.first = self.first | long
         self.returns[long], self.lengths[long] = 0, 0
         return cut
 

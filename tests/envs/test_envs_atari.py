@@ -123,6 +123,33 @@ def test_in_training_a_lost_life_ends_the_target_but_neither_return_nor_stack():
     assert outcomes[overs[0]].returns == [(0, sum(episode), overs[0] + 1)]
 
 
+@pytest.mark.parametrize("protocol", ["noop", "sticky"])
+def test_a_game_that_is_reset_alone_starts_over_and_the_other_goes_on(protocol):
+    """Breakout loses lives; a game reset after some has all of them again, and says nothing of those before."""
+    cut, whole = AtariVector(BREAKOUT, 2, protocol), AtariVector(BREAKOUT, 2, protocol)
+    rng = np.random.default_rng(0)
+    for games in (cut, whole):
+        games.reset(seed=3)
+    lost, over, resets = 0, 0, 0
+    for step in range(600):
+        actions = rng.integers(4, size=2)
+        (frames, *rest, info), (twins, *others, other) = cut.step(actions), whole.step(actions)
+        assert np.array_equal(frames[1], twins[1])
+        assert [flags[1] for flags in rest] == [flags[1] for flags in others]
+        assert info["life_lost"][1] == other["life_lost"][1]
+        lost += info["life_lost"][0]
+        if rest[1][0]:
+            assert lost == (4 if protocol == "noop" else 0)  # the fifth is the game's end
+            lost, over = 0, over + 1
+        elif not resets and (lost == 2 if protocol == "noop" else step == 100):
+            after, _ = cut.reset(options={"reset_mask": np.array([True, False])})
+            assert np.array_equal(after[1], frames[1])
+            assert not np.array_equal(after[0], frames[0])
+            lost, resets = 0, 1
+    assert resets == 1
+    assert over >= 1
+
+
 def test_an_episode_ends_after_108000_frames_or_fewer_steps_where_told():
     games = AtariVector(PONG, 1, "noop", max_steps=25)
     cut = [step for step, (_, _, terminated, truncated, _) in enumerate(played(games, 60)) if truncated[0]]

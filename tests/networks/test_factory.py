@@ -93,6 +93,16 @@ def test_a_trainer_goes_on_as_if_it_had_not_been_replaced(head, method):
     assert all(torch.equal(tensor, new.state()[name]) for name, tensor in old.state().items())
 
 
+@pytest.mark.parametrize("method", ["adam", "rmsprop"])
+@pytest.mark.parametrize("head", ["dqn", "fqf"])
+def test_the_memory_foretold_is_that_of_gradients_and_states(head, method):
+    factory, trainer = trained(SMALL_HEADS[head], method)
+    gradients = sum(parameter.grad.nbytes for parameter in trainer.network.parameters())
+    remembered = sum(tensor.nbytes for tensor in trainer.state().values())
+    fresh = factory.trainer(factory.make("online"))
+    assert fresh.memory() == trainer.memory() == gradients + remembered
+
+
 def test_a_trainer_that_has_not_begun_remembers_nothing():
     factory = small_factory(SMALL_HEADS["fqf"])
     trainer = factory.trainer(factory.make("online"))

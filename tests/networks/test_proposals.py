@@ -129,6 +129,25 @@ def test_an_update_moves_the_proposals_by_their_own_optimiser(kind):
     assert 1e-4 < moved[1e-3] < 1e-1
 
 
+@pytest.mark.parametrize("kind", [Fqf, NdqfnFqf])
+def test_the_optimiser_of_the_fractions_is_the_centred_one(kind):
+    """Two steps by hand: v and m are moving averages with 0.95, the step is g / (sqrt(v - m^2) + 1e-5)."""
+    factory = small_factory(kind(hidden=7, cosines=4, fraction_learning_rate=0.1))
+    trainer = factory.trainer(factory.make("online"))
+    bias = trainer.network.head.proposals.linear.bias
+    value, square, mean = bias.detach()[0].item(), 0.0, 0.0
+    for slope in (1.0, 3.0):
+        trainer.descend(bias[0] * slope)
+        square, mean = 0.95 * square + 0.05 * slope**2, 0.95 * mean + 0.05 * slope
+        value -= 0.1 * slope / ((square - mean**2) ** 0.5 + 1e-5)
+        assert bias.detach()[0].item() == pytest.approx(value, rel=1e-4)
+    assert {name.split(".")[-1] for name in trainer.state() if name.startswith("1.")} == {
+        "step",
+        "square_avg",
+        "grad_avg",
+    }
+
+
 def test_the_entropy_weight_pulls_the_fractions_apart():
     uneven = torch.tensor([[0.0, 0.05, 0.2, 1.0]], requires_grad=True)
     Fqf(entropy_weight=1.0).fraction_loss(uneven, torch.zeros(1, 2)).backward()

@@ -122,7 +122,7 @@ class AtariVector(VectorEnv):
         self._before_episode = np.zeros(num_envs, np.int64)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start every game."""
+        """Start every game, or those of the option `reset_mask` alone."""
         frames, info = self._games.reset(seed=seed, options=options)
         self._before_episode = info["frame_number"] - info["episode_frame_number"]
         return frames[:, 0], {}

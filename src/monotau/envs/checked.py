@@ -29,8 +29,8 @@ class Checked(gym.Wrapper):
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """Start an episode."""
-        observation, info = _values("reset", self.env.reset(seed=seed, options=options), OF_RESET)
+        """Start an episode; no options are None, though SyncVectorEnv leaves {} where it took a `reset_mask` out."""
+        observation, info = _values("reset", self.env.reset(seed=seed, options=options or None), OF_RESET)
         _check_info(info)
         return self._array(observation), {}
 

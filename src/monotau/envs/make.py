@@ -108,6 +108,7 @@ class EnvFactory:
     def make_vector(self, num_envs: int) -> VectorEnv:
         """Return new environments in a row that reset in the step that ends an episode (SAME_STEP autoreset).
 
+        They reset some of them alone where the options of `reset` have a `reset_mask`.
         Their `info` has `final_obs` where that happens, and may have `life_lost`, which ends what is learned from only.
         """
         self._check_count("num_envs", num_envs)

@@ -18,7 +18,7 @@ class ProposalConfig:
     """Settings of the fractions' own learning."""
 
     fraction_learning_rate: float = 2.5e-9
-    """Step size of the fractions' RMSProp; the default is FQF's on Atari."""
+    """Step size of the fractions' centred RMSProp; the default is FQF's on Atari."""
     entropy_weight: float = 0.0
     """Weight of the fractions' entropy; above 0 it keeps them from collapsing into one another."""
 
@@ -30,8 +30,9 @@ class ProposalConfig:
             )
 
     def fraction_optimiser(self, proposals: "Proposals") -> torch.optim.Optimizer:
-        """Make RMSProp for the fractions, as in FQF."""
-        return torch.optim.RMSprop(proposals.parameters(), lr=self.fraction_learning_rate, alpha=0.95, eps=1e-5)
+        """Make RMSProp for the fractions, centred as in the code of FQF's authors."""
+        rate = self.fraction_learning_rate
+        return torch.optim.RMSprop(proposals.parameters(), lr=rate, alpha=0.95, eps=1e-5, centered=True)
 
     def fraction_loss(self, edges: Float[Tensor, "B N1"], slopes: Float[Tensor, "B N"]) -> Float[Tensor, ""]:
         """Return a loss whose gradient in the inner edges is `slopes`, less the weighted entropy."""
