@@ -10,6 +10,7 @@ from monotau.distributions import Diracs, Distribution, PiecewiseLinear
 from monotau.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.c51 import C51
+from monotau.networks.heads.ndqfn import CurveHead
 from tests.worlds import SMALL_HEADS, SMALL_IQN, SMALL_NDQFN, random_batch, small_factory
 
 
@@ -150,7 +151,8 @@ def test_errors_take_no_pass_of_their_own_and_change_nothing_that_is_learned(hea
         learner.update(random_batch(), torch.Generator().manual_seed(5), with_current=True, priority=priority)
         passes.append(len(count))
         states.append(learner.state())
-    assert passes == [6, 6]
+    # Where the mean is the anchor, the next action is chosen by f alone, without a pass through the whole head.
+    assert passes == [5 if isinstance(learner.online.head, CurveHead) else 6] * 2
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
@@ -263,6 +265,6 @@ def test_what_a_head_cannot_hold_is_measured_on_its_targets(double_q):
     mass = learner.target.look(last, torch.empty(1, 0)).take(best).probs[0, -1].item()
     numbers = learner.diagnose(batch, torch.Generator())
     assert numbers["clipped"] == pytest.approx((mass + 3) / 9, abs=1e-6)
-    assert numbers["overshoot"] == 2
+    assert numbers["overshoot"] == pytest.approx(2)
     inside = replace(batch, rewards=torch.zeros(9))
     assert learner.diagnose(inside, torch.Generator()).items() >= {"clipped": 0, "overshoot": 0}.items()

@@ -78,7 +78,7 @@ def _dead_increments(config: Config, trains: Sequence[Line]) -> str | None:
     if not shares or len({line["return_mean"] for line in trains if line.get("return_mean") is not None}) < 2:
         return None
     relu = isinstance(config.head, CurveConfig) and config.head.increment == "relu"
-    remedy = "head.increment softplus, which cannot die, or " if relu else ""
+    remedy = "head.increment scaled, which cannot die, or " if relu else ""
     return (
         f"the head predicts a single return where episodes differ: {shares[-1]:.4g} of its increments are zero in "
         f"every replayed state (dead_increments, {STRETCH} log lines in a row); unless nothing is left to chance, "
