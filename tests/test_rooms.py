@@ -34,6 +34,7 @@ ORDER = [
     "envs",
     "networks",
     "replay",
+    "return_unit",
     "explorers",
     "learner",
     "rollout",
