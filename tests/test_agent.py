@@ -48,8 +48,8 @@ def undecided(agent):
     stacks = np.repeat(batch[:, None], agent.config.env.frame_stack, axis=1)
     means = agent.distribution(stacks if stacks.shape[1] > 1 else batch).mean().mean(dim=0)
     with torch.no_grad():
-        head = network.head.network if network.head.samples else network.head.baseline
-        head.last.advantages.bias.sub_(means)
+        head = network.head.network if network.head.samples else network.head.curve.location
+        head.last.advantages.bias.view(agent.actions, -1)[:, 0].sub_(means / agent.unit)
     network.changed()
     assert len(set(agent.predict(batch)[0].tolist())) > 1
     return agent
@@ -291,6 +291,8 @@ def test_settings_are_given_by_keyword():
         ({"n_steps": 1}, "the setting 'n_steps' is unknown. Did you mean 'n_step'"),
         ({"head": {"knotz": 1}}, "the setting 'head.knotz' is unknown"),
         ({"env_settings": {"frames": 1}}, "the setting 'env.frames' is unknown"),
+        ({"preset": "iqn", "head": {"anchor": "mean"}}, "the setting 'head.anchor' is unknown"),
+        ({"head": {"increment_scale": "1"}}, "head.increment_scale is '1', but head.increment 'scaled' has a learned"),
         ({"preset": "nope"}, "the preset 'nope' is unknown"),
         ({"profile": "nope"}, "the profile 'nope' is unknown"),
         ({"steps": "many"}, "steps is 'many', but must be a whole number"),
@@ -423,9 +425,11 @@ def test_an_agent_that_cannot_be_saved_says_so(agent, tmp_path):
 
 MISSING = object()
 EDITS = [
-    ("format", MISSING, "the format is None, but must be 1"),
-    ("format", 2, "the format is 2, but must be 1"),
-    ("format", [[]], r"the format is \[\[\]\], but must be 1"),
+    ("format", MISSING, "the format is None, but must be 2"),
+    ("format", 1, r"the format is 1, which monotau 0\.1 wrote, but must be 2: load it by that version, or train anew"),
+    ("format", True, "the format is True, but must be 2"),
+    ("format", 3, "the format is 3, but must be 2"),
+    ("format", [[]], r"the format is \[\[\]\], but must be 2"),
     ("config", MISSING, "the fields are action_start, actions, env_by_id, format, observation, weights, but must be"),
     ("extra", 1, "the fields are .*, extra, .*, but must be"),
     ("config", [], r"the settings must be a mapping of names to values, but are \[\]"),
@@ -457,6 +461,12 @@ EDITS = [
     ("observation.dtype", "float64", "no environment has 3 actions"),
     ("observation.size", 0, "no environment has 3 actions"),
     ("observation.scale", "1", r"observation\.scale is '1', but must be a number"),
+    ("observation.low", MISSING, "An observation spec has the fields .*, but must have exactly"),
+    ("observation.low", [], "no environment has 3 actions"),
+    ("observation.low", [0.0] * 3, "no environment has 3 actions"),
+    ("observation.high", [1.0, 1.0], "no environment has 3 actions"),
+    ("observation.high", [1e300], "no environment has 3 actions"),
+    ("observation.high", ["1"], r"observation\.high\[0\] is '1', but must be a number"),
     ("actions", 0, "no environment has 0 actions"),
     ("actions", True, "actions is True, but must be a whole number"),
     ("actions", 3.0, r"actions is 3\.0, but must be a whole number"),

@@ -82,6 +82,15 @@ REFUSED = [
     (["train", "--head.support", "0.1,0.5"], "--head.support takes [FLOAT [FLOAT ...]], but: "),
     (["train", "--replay.warmup-steps", "60000"], "replay.warmup_steps is 60000, but must be between 1 and"),
     (["train", "--gamma", "nan"], "gamma is nan, but must be from 0 to 1"),
+    (["train", "--return-scale", "0"], "return_scale is 0.0, but must be a finite number above 0: it is the unit of"),
+    (["train", "--return-scale", "nan"], "return_scale is nan, but must be a finite number"),
+    (["train", "--return-scale", "-1"], "return_scale is -1.0, but must be a finite number above 0"),
+    (["train", "--return-scale", "inf"], "return_scale is inf, but must be a finite number"),
+    (["train", "iqn", "--head.anchor", "mean"], "the option '--head.anchor' is unknown here."),
+    (
+        ["train", "--head.increment-scale", "1"],
+        "head.increment_scale is '1', but head.increment 'scaled' has",
+    ),
     (["train", "--seed", "-1"], "seed is -1, but must be at least 0."),
     (["train", "--stepz", "5"], "the option '--stepz' is unknown here. Did you mean --steps"),
     (["train", "--head.knotz", "5"], "the option '--head.knotz' is unknown here. Did you mean --head.knots"),
@@ -334,7 +343,7 @@ def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused,
 
 def test_an_agent_that_was_edited_is_refused(refused, run_directory):
     (run_directory / "agent" / "agent.json").write_text("{}")
-    assert "agent.json: the format is None, but must be 1." in refused("evaluate", "run")
+    assert "agent.json: the format is None, but must be 2." in refused("evaluate", "run")
 
 
 def documented(config):

@@ -171,11 +171,11 @@ def test_a_refusal_says_what_to_use_instead():
     )
     with pytest.raises(ConfigError) as caught:
         atari.check()
-    # (0.9 * 4e9 - 697e6) / 7065 is 410,898.8
-    assert atari.largest_capacity() == 410_898
+    # (0.9 * 4e9 - 697e6) / 7069 is 410,666.3
+    assert atari.largest_capacity() == 410_666
     assert str(caught.value) == (
         "replay.capacity_steps is 1000000, but replay 7.07 GB + networks 0.18 GB + updates 0.12 GB + libraries 0.39 GB "
-        "= 7.76 GB of 4.00 GB available, and at most 90% of that may be used: use --replay.capacity-steps 410000, "
+        "= 7.77 GB of 4.00 GB available, and at most 90% of that may be used: use --replay.capacity-steps 410000, "
         "or --force (in Python, force=True) to try it all the same."
     )
     with pytest.raises(ConfigError, match="no replay fits beside them, or --force"):
@@ -238,12 +238,12 @@ def told(monkeypatch, tmp_path, available, **settings):
 
 def test_much_is_told_before_it_is_taken(monkeypatch, tmp_path):
     large = {"replay": {"capacity_steps": 10_000_000}}
-    line = "memory: replay 0.25 GB + networks 0.00 GB + updates 0.00 GB + libraries 0.39 GB = 0.64 GB"
+    line = "memory: replay 0.29 GB + networks 0.00 GB + updates 0.00 GB + libraries 0.39 GB = 0.68 GB"
     assert told(monkeypatch, tmp_path, 20 * 10**9, **large) == f"{line} of 20.00 GB available\n"
 
 
 def test_a_machine_that_does_not_say_what_it_has_is_not_asked_to(monkeypatch, tmp_path):
-    assert told(monkeypatch, tmp_path, None, replay={"capacity_steps": 10_000_000}).endswith(" = 0.64 GB\n")
+    assert told(monkeypatch, tmp_path, None, replay={"capacity_steps": 10_000_000}).endswith(" = 0.68 GB\n")
 
 
 def test_little_is_not_worth_a_line(monkeypatch, tmp_path):

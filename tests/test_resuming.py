@@ -3,7 +3,10 @@
 import errno
 import io
 import shutil
+from importlib.metadata import version
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from benchmarks.endings import differences, end_of
@@ -18,6 +21,7 @@ from monotau.presets import PRESETS
 from monotau.processes import locked
 from monotau.run import train_into
 from monotau.storage import read_json
+from monotau.tensors import read_tensors
 from monotau.train import Training
 from tests.small_runs import SMALL, Frames, silent
 from tests.test_log import scalars
@@ -60,6 +64,9 @@ def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, t
             train_into(tmp_path / "cut", resolved, silent())
     assert "going on from step 240" in told(tmp_path / "cut", resolved)
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
+    weights = read_tensors(tmp_path / "cut" / "agent" / "weights.safetensors")
+    assert weights["observations.batches"] > 50  # CartPole's speeds have no bounds
+    assert weights["returns.unit"].tolist()[:2] == [1.0, 1.0]
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +123,7 @@ def test_another_version_goes_on_with_a_warning(whole, tmp_path, monkeypatch):
     (tmp_path / "run" / "result.json").unlink()
     monkeypatch.setattr(run, "version", lambda name: "0.0.7")
     text = told(tmp_path / "run", tiny())
-    assert "warning: the checkpoint is of monotau 0.1.0, this is 0.0.7: the end may differ" in text
+    assert f"warning: the checkpoint is of monotau {version('monotau')}, this is 0.0.7: the end may differ" in text
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
 
@@ -173,6 +180,40 @@ def test_an_environment_of_your_own_is_trained_into_a_directory_and_resumed(tmp_
     again = train()  # it is finished
     assert torch.equal(agent.distribution([0.1, 0.2]).mean(), again.distribution([0.1, 0.2]).mean())
     again.learn(10)
+
+
+class Unscaled(gym.Env):
+    """Observations without bounds, and rewards far from 1, so that both units are measured; episodes of five steps."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observe(), 7.0, self.steps >= 5, False, {}
+
+    def observe(self):
+        return (100 * self.np_random.standard_normal(2)).astype(np.float32)
+
+
+def test_what_was_measured_of_observations_and_rewards_goes_on_after_a_cut(tmp_path, monkeypatch):
+    def train(name):
+        return train_agent(Unscaled, tmp_path / name, "dqn", 3, verbose=False, **(SMALL | {"head": {"hidden": 8}}))
+
+    whole = train("whole")
+    with monkeypatch.context() as patch:
+        fail_at(patch, "fsync", 30, Cut())
+        with pytest.raises(Cut):
+            train("cut")
+    again = train("cut")
+    assert (again.unit, again.brain.scaling.batches.item()) == (7.0, whole.brain.scaling.batches.item())
+    assert 30 < 1 / again.brain.scaling.factor.min() < 300
+    assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
 
 
 @pytest.mark.parametrize(

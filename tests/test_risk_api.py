@@ -28,6 +28,7 @@ def look(network, observations, fractions, actions=None):
 @pytest.fixture
 def agent(monkeypatch):
     monkeypatch.setattr(Network, "look", look)
+    monkeypatch.setattr(Network, "look_values", lambda *seen: look(*seen).mean())
     settings = SMALL | {"evaluation": {"epsilon": 0.0}}
     return Agent("monotau/TwoSpreads-v0", "ndqfn", **settings)
 

@@ -168,9 +168,7 @@ def test_the_directory_of_another_run_is_refused_and_left_alone(finished):
     )
     with pytest.raises(ConfigError, match=message):
         train_into(directory, other, silent())
-    message = (
-        r"it differs in head\.action_fractions \(None there, 32 here\), head\.increment \('relu' there, .* and more;"
-    )
+    message = r"it differs in head\.action_fractions \(None there, 32 here\), head\.anchor \('mean' there, .* and more;"
     with pytest.raises(ConfigError, match=message):
         train_into(directory, small_run("iqn-dpe"), silent())
     assert contents(directory) == before

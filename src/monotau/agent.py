@@ -176,8 +176,7 @@ class Agent:
     def distribution(self, observation: Any) -> Distribution:
         """Return distribution of each action, `[A]` for one observation and `[B, A]` for a batch."""
         stacks, single, _ = self._stacks(observation)
-        batch = torch.from_numpy(stacks).to(self.brain.device)
-        network = self.brain.learner.online
+        batch, network = torch.from_numpy(stacks).to(self.brain.device), self.brain.learner.online
         view = network.look(batch, network.fractions(Role.ACT, len(batch), None))
         view = view.affine(*(torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit, 0.0)))
         return view.map(lambda tensor: tensor[0]) if single else view

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from monotau.errors import ConfigError
 from monotau.replay import Replay
 
 NEWEST_STEPS = 10_000
@@ -54,6 +55,8 @@ class ReturnUnit:
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Take over what `state` returned."""
         value, measured, next_step = tensors["unit"].tolist()
+        if not (math.isfinite(value) and value > 0 and math.isfinite(next_step)):
+            raise ConfigError(f"the unit of returns is {value}, looked at in step {next_step}: no run wrote that.")
         self.value, self.measured, self._next_step = value, bool(measured), int(next_step)
 
 

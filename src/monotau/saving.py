@@ -9,14 +9,17 @@ from torch import Tensor
 
 from monotau.configs import KINDS, Config
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
+from monotau.envs.spec import LARGEST_BOUND
 from monotau.errors import ConfigError
 from monotau.presets import settle, take_names
 from monotau.settings import brief, override, to_plain
 from monotau.storage import Record, read_json, to_record, write_json
 from monotau.tensors import write_tensors
 
-FORMAT = 1
+FORMAT = 2
 """Version of what is written."""
+OLDER = {1: "monotau 0.1"}
+"""What wrote formats that are not read any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,10 @@ class MadeFor:
         spec = self.observation
         axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": (0,)}[spec.kind]
         dtypes = ("int64",) if spec.kind == "discrete" else ("uint8", "bool", "float32")
-        if len(spec.shape) not in axes or spec.dtype not in dtypes or min(spec.size, *spec.shape, self.actions) < 1:
+        counts = (1, spec.size) if spec.kind == "vector" and spec.dtype == "float32" else (0,)
+        bounds = len(spec.low) == len(spec.high) in counts and all(abs(x) < LARGEST_BOUND for x in spec.low + spec.high)
+        sizes = min(spec.size, *spec.shape, self.actions)
+        if len(spec.shape) not in axes or spec.dtype not in dtypes or sizes < 1 or not bounds:
             raise ConfigError(f"no environment has {self}.")
 
     def __str__(self) -> str:
@@ -45,7 +51,7 @@ class MadeFor:
         return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=envs.by_id)
 
 
-_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
+_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1, low=(0.0,), high=(0.0,))
 _ANYTHING = MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
 
 
@@ -80,7 +86,10 @@ def read_about(directory: Path) -> tuple[Config, MadeFor, Record]:
     names = {"format", "config", "weights", *(field.name for field in fields(MadeFor))}
     try:
         if (number := about.get("format")) != FORMAT:
-            raise ConfigError(f"the format is {brief(number)}, but must be {FORMAT}.")
+            # By type too: True is a key of that table.
+            writer = OLDER.get(number) if type(number) is int else None
+            written = f", which {writer} wrote, but must be {FORMAT}: load it by that version, or train anew."
+            raise ConfigError(f"the format is {brief(number)}{written if writer else f', but must be {FORMAT}.'}")
         if about.keys() != names:
             raise ConfigError(f"the fields are {', '.join(sorted(about))}, but must be {', '.join(sorted(names))}.")
         preset, profile, plain = take_names(about["config"])

@@ -20,7 +20,7 @@ from monotau.cluster.acting import IN_FLIGHT, Actors, joined_for_acting
 from monotau.cluster.joining import joined
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.presets import resolve
-from monotau.replay.ring import FINAL, TERMINATED
+from monotau.replay.flags import FINAL, TERMINATED
 from monotau.run import train_agent
 from tests.cluster.stages import Counting, Failing, Noting
 from tests.small_runs import SMALL

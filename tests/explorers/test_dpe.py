@@ -17,8 +17,8 @@ from tests.worlds import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
 HEADS = pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 
 
-def make(head=SMALL_NDQFN, **settings) -> tuple[Learner, DpeExplorer]:
-    factory = small_factory(head)
+def make(head=SMALL_NDQFN, learning_rate=1e-3, **settings) -> tuple[Learner, DpeExplorer]:
+    factory = small_factory(head, learning_rate=learning_rate)
     learner = Learner(factory, double_q=True)
     return learner, Dpe(**settings).build(factory, learner.online, learner.target)
 
@@ -50,8 +50,60 @@ def test_the_value_based_error_is_the_gap_of_the_means_and_never_more_than_dpe(h
 
 def test_the_predictor_has_an_initialisation_of_its_own():
     learner, explorer = make()
-    same = [torch.equal(p, q) for p, q in zip(weights(explorer.predictor), weights(learner.target), strict=True)]
-    assert not any(same)
+    pairs = zip(weights(explorer.predictor), weights(learner.target), strict=True)
+    assert not any(torch.equal(p, q) for p, q in pairs if p.ndim > 1)  # biases are all zero at first
+
+
+@pytest.mark.parametrize("name", [name for name, head in SMALL_HEADS.items() if hasattr(head, "kappa")])
+def test_the_predictor_learns_with_a_kappa_of_its_own(name):
+    """All heads but C51's, which is fitted by cross-entropy."""
+    head = SMALL_HEADS[name]
+    learner, explorer = make(head, kappa=0.0625)
+    assert (explorer.predictor.head.config.kappa, learner.online.head.config.kappa) == (0.0625, head.kappa)
+    assert replace(explorer.predictor.head.config, kappa=head.kappa) == head
+    batch, taus = random_batch(), learner.target.head.fractions(Role.TARGET, 9, None)
+    current = Estimate(learner.target.look(batch.observations, taus, batch.actions), taus)
+    prediction = Estimate(explorer.predictor.look(batch.observations, taus, batch.actions), taus)
+    narrow, wide = (net.head.loss(prediction, current) for net in (explorer.predictor, learner.online))
+    losses, _ = explorer.losses(batch.observations, batch.actions, taus, current)
+    torch.testing.assert_close(losses, narrow)
+    assert not torch.allclose(narrow, wide)
+
+
+@pytest.mark.parametrize("target", ["shared", "frozen"])
+def test_the_predictor_tells_actions_apart_from_the_start_and_the_online_network_does_not(target):
+    learner, explorer = make(target=target)
+    observations = random_batch(50).observations
+
+    def gap(network) -> float:
+        return network.look(observations, torch.empty(50, 0)).mean().std(dim=1).mean().item()
+
+    assert gap(learner.online) < 0.1
+    assert gap(explorer.predictor) > 4 * gap(learner.online)
+    if target == "frozen":
+        assert gap(explorer.target) > 4 * gap(learner.online)
+
+
+def test_a_diagnosis_tells_the_bonus_of_replayed_actions_from_that_of_the_others():
+    _, explorer = make()
+    batch = random_batch()
+    bonus = explorer.bonus(batch.observations, None).tolist()
+    taken = [row[action] for row, action in zip(bonus, batch.actions.tolist(), strict=True)]
+    others = [
+        number
+        for row, action in zip(bonus, batch.actions.tolist(), strict=True)
+        for place, number in enumerate(row)
+        if place != action
+    ]
+    expected = {"bonus_taken": np.mean(taken), "bonus_other": np.mean(others)}
+    assert explorer.diagnose(batch, torch.Generator()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_where_there_is_one_action_there_are_no_others():
+    factory = small_factory(actions=1)
+    learner = Learner(factory, double_q=True)
+    explorer = Dpe().build(factory, learner.online, learner.target)
+    assert set(explorer.diagnose(random_batch(actions=1), torch.Generator())) == {"bonus_taken"}
 
 
 def gap_of_means(explorer: DpeExplorer, batch) -> torch.Tensor:
@@ -79,7 +131,7 @@ def test_a_target_whose_quantiles_cross_leaves_a_bonus_that_cannot_be_learned_aw
 @HEADS
 @pytest.mark.parametrize("target", ["shared", "frozen"])
 def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
-    learner, explorer = make(head, target=target)
+    learner, explorer = make(head, learning_rate=1e-2, target=target)
     batch, generator = random_batch(), torch.Generator().manual_seed(0)
     others = (learner.online, learner.target, explorer.target)
     before = [weights(network) for network in others]
@@ -190,6 +242,8 @@ def test_a_shared_target_must_be_handed_over():
     [
         ({"c": -1.0}, "explorer.c is -1.0, but must be a number that is not negative"),
         ({"c": float("nan")}, "explorer.c is nan"),
+        ({"kappa": 0.0}, "explorer.kappa is 0.0, but must be a positive number"),
+        ({"kappa": float("nan")}, "explorer.kappa is nan"),
         ({"predictor_fraction": 0.0}, "explorer.predictor_fraction is 0.0, but must be above 0"),
         ({"predictor_fraction": 1.5}, "explorer.predictor_fraction is 1.5"),
     ],

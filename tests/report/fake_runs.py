@@ -13,7 +13,7 @@ from monotau.presets import resolve
 PROVENANCE = {
     "step": 0,
     "time": "2026-01-02T03:04:05+00:00",
-    "packages": {"monotau": "0.1.0", "torch": "2.13.0"},
+    "packages": {"monotau": "0.2.0", "torch": "2.13.0"},
     "commit": "0123456789abcdef0123456789abcdef01234567",
     "python": "3.11.7",
     "system": "Linux 6.1 x86_64",

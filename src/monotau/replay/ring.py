@@ -11,14 +11,9 @@ from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
 from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
+from monotau.replay.flags import FINAL, FIRST, TERMINATED, TRUNCATED, newest_returns
 from monotau.replay.rows import Rows, check_rows, columns_of, copy_rows, lane_slices, slot_bytes
 from monotau.replay.transitions import Batch, Steps, Written
-
-# The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` says that the slot holds a step.
-FIRST = 1
-TERMINATED = 2
-TRUNCATED = 4
-FINAL = 8
 
 # Nearly every slot of a ring in use is a valid start, so one round is the rule.
 REJECTION_ROUNDS = 8
@@ -165,20 +160,7 @@ class Ring(Replay):
 
     def recent(self, most: int) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
         """Return rewards of the newest steps of each lane, and the returns from them to their episodes' ends."""
-        share = max(1, most // self._lanes)
-        rewards: list[float] = []
-        returns: list[float] = []
-        for lane, end in enumerate(self._written.tolist()):
-            rows = np.arange(end - min(share, self._lane_slots, end), end)[::-1]  # the newest first
-            slots = lane * self._lane_slots + rows % self._lane_slots
-            ahead = 0.0
-            for reward, flags in zip(self._rewards[slots].tolist(), self._flags[slots].tolist(), strict=True):
-                if flags >= FINAL:
-                    continue
-                ahead = reward if flags >= TERMINATED else reward + self._gamma * ahead
-                rewards.append(reward)
-                returns.append(ahead)
-        return np.array(rewards), np.array(returns)
+        return newest_returns(self._rewards, self._flags, self._written, self._gamma, most)
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
         """Return the indices of `size` valid starts, uniform, with replacement."""

@@ -1,0 +1,193 @@
+"""The unit of returns: how it is measured, when it is looked at again, and that the size of rewards does not matter."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.wrappers import TransformReward
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monotau.agent import Agent
+from monotau.errors import ConfigError
+from monotau.replay import Layout, Prioritized, Steps, Uniform
+from monotau.return_unit import RETRY_STEPS, ReturnUnit, measure
+from monotau.settings import override
+from tests.small_runs import SMALL, briefly_learned
+
+KINDS = {"uniform": Uniform, "prioritized": Prioritized}
+
+
+def replay_of(rewards, kind="uniform", capacity=50):
+    """A replay of episodes of one step each."""
+    layout = Layout(lanes=1, frame_shape=(), frame_dtype="float32", stack=1, n_step=1, gamma=0.9)
+    replay = KINDS[kind](capacity_steps=capacity, warmup_steps=1).build(layout, horizon_steps=100)
+    add(replay, rewards)
+    return replay
+
+
+def add(replay, rewards):
+    yes, no, frame = np.ones(1, bool), np.zeros(1, bool), np.zeros(1, np.float32)
+    for reward in rewards:
+        replay.add(Steps(frame, yes, np.zeros(1, np.int64), np.array([float(reward)]), yes, no, frame))
+
+
+def measured(rewards, returns):
+    return measure(np.array(rewards, np.float64), np.array(returns, np.float64))
+
+
+def test_the_unit_is_the_mean_size_of_rewards_that_are_not_zero():
+    assert measured([0, 1, -3, 0], [10, -20, 5, 0]) == 2.0
+
+
+def test_where_returns_are_much_alike_it_is_their_mean_deviation_from_the_median():
+    # Median 5.03; the deviations are 0.03, 0.01, 0.01 and 0.03. A return of 0 says nothing was there to differ.
+    assert measured([1, 1, 1, 1, 0], [5.0, 5.02, 5.04, 5.06, 0.0]) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("returns", [[5, 5, 5], [5, 5 + 1e-9, 5], [5, 6, 7], [0, 0, 0]])
+def test_returns_that_are_the_same_or_far_apart_leave_the_size_of_rewards(returns):
+    assert measured([3, 3, 3], returns) == 3.0
+
+
+@pytest.mark.parametrize("rewards", [[], [0.0, -0.0, 0.0]])
+def test_where_all_rewards_are_zero_there_is_no_unit(rewards):
+    assert measured(rewards, rewards) is None
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_unit_that_is_no_number_is_none():
+    assert measured([1e308, 1e308], [1.0, 2.0]) is None
+
+
+NUMBERS = st.integers(-50, 50).map(float) | st.floats(1e-6, 1e6) | st.floats(-1e6, -1e-6)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30), st.integers(-30, 30))
+def test_rewards_k_times_as_large_have_a_unit_k_times_as_large(pairs, power):
+    """Factors are powers of two, which round nothing: the two are the same to the last bit."""
+    rewards, returns = np.array(pairs, np.float64).reshape(-1, 2).T
+    factor, unit = 2.0**power, measure(rewards, returns)
+    assert measure(factor * rewards, factor * returns) == (None if unit is None else factor * unit)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_found_while_rewards_are_zero_and_it_is_looked_for_again(kind):
+    unit, replay = ReturnUnit(None), replay_of([0, 0, 0], kind)
+    unit.look(replay, 10)
+    assert (unit.value, unit.measured) == (1.0, False)
+    add(replay, [4, 6])
+    unit.look(replay, 10 + RETRY_STEPS - 1)
+    assert not unit.measured
+    unit.look(replay, 10 + RETRY_STEPS)
+    assert (unit.value, unit.measured) == (5.0, True)
+
+
+def test_it_is_looked_at_again_when_the_number_of_steps_has_doubled():
+    unit = ReturnUnit(None)
+    unit.look(replay_of([5]), 100)
+    unit.look(replay_of([50]), 199)
+    assert unit.value == 5.0
+    unit.look(replay_of([50]), 200)
+    assert unit.value == 50.0
+    unit.look(replay_of([500]), 399)
+    assert unit.value == 50.0
+    unit.look(replay_of([0.5]), 400)
+    assert unit.value == 0.5
+
+
+@pytest.mark.parametrize(("later", "expected"), [(9.9, 5.0), (10.1, 10.1), (2.6, 5.0), (2.4, 2.4)])
+def test_a_unit_that_is_half_or_twice_as_large_is_good_enough(later, expected):
+    unit = ReturnUnit(None)
+    unit.look(replay_of([5]), 100)
+    unit.look(replay_of([later]), 200)
+    assert unit.value == pytest.approx(expected)
+    unit.look(replay_of([1000]), 300)
+    assert unit.value == pytest.approx(expected)
+
+
+def test_a_unit_that_is_given_is_kept():
+    unit = ReturnUnit(7.0)
+    unit.look(replay_of([500]), 1000)
+    assert (unit.value, unit.measured) == (7.0, True)
+    agent = briefly_learned("dqn", return_scale=2)
+    assert (agent.unit, agent.config.return_scale) == (2.0, 2.0)
+
+
+def test_the_state_carries_over():
+    one, other = ReturnUnit(None), ReturnUnit(None)
+    one.look(replay_of([3]), 100)
+    other.load_state(one.state())
+    for unit in (one, other):
+        unit.look(replay_of([30]), 150)
+        assert (unit.value, unit.measured) == (3.0, True)
+        unit.look(replay_of([30]), 200)
+        assert unit.value == 30.0
+
+
+STRANGE = [(0.0, 1.0, 5.0), (-1.0, 1.0, 5.0), (float("nan"), 1.0, 5.0), (1.0, 1.0, float("nan"))]
+
+
+@pytest.mark.parametrize("unit", STRANGE, ids=str)
+def test_a_state_that_no_run_wrote_is_refused(unit):
+    with pytest.raises(ConfigError, match=rf"^the unit of returns is {unit[0]}, looked at in step {unit[2]}: no run"):
+        ReturnUnit(None).load_state({"unit": torch.tensor(unit, dtype=torch.float64)})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampled_rewards_are_divided_by_the_unit_before_they_are_rounded(kind):
+    large = 2.0**24 + 1  # which float32 does not have
+    replay = replay_of([large] * 3, kind)
+    assert replay.sample(4, np.random.default_rng(0), large).rewards.tolist() == [1.0] * 4
+    assert replay.sample(4, np.random.default_rng(0)).rewards.tolist() == [2.0**24] * 4
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), -float("inf")])
+def test_a_scale_that_is_no_unit_is_refused(scale):
+    config = Agent("CartPole-v1", **SMALL).config
+    with pytest.raises(ConfigError, match=rf"^return_scale is {scale}, but must be a finite number"):
+        override(config, {"return_scale": scale}, {})
+
+
+PRESETS = ("ndqfn-dpe", "c51", "qr-dqn", "dqn")
+SETTINGS = SMALL | {
+    "log_every_steps": 100,
+    "head": {"hidden": 8},
+    "replay": {"warmup_steps": 50, "capacity_steps": 1000},
+    "update": {"batch_size": 8, "every_steps": 4, "sync_every_steps": 60},
+}
+
+
+def learned(preset: str, factor: float) -> Agent:
+    """An agent after 600 steps of CartPole with rewards times a factor."""
+    env = TransformReward(gym.make("CartPole-v1"), lambda reward: factor * reward)
+    return Agent(env, preset, 3, **SETTINGS).learn(600)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_size_of_rewards_does_not_matter(preset):
+    """The same actions are taken, and what is shown is as much larger as the rewards are."""
+    agents = {factor: learned(preset, factor) for factor in (1.0, 0.01, 100.0)}
+    plain = agents.pop(1.0)
+    taken = plain._training.replay._actions[:600]
+    assert 0 < taken.mean() < 1
+    states = np.random.default_rng(0).uniform(-0.2, 0.2, (16, 4)).astype(np.float32)
+    taus = torch.linspace(0.05, 0.95, 7)
+    for factor, agent in agents.items():
+        assert agent.unit == pytest.approx(factor * plain.unit, rel=1e-9)
+        np.testing.assert_array_equal(agent._training.replay._actions[:600], taken)
+
+        def as_large(scaled, unscaled, by=factor):
+            torch.testing.assert_close(scaled, by * unscaled, rtol=1e-4, atol=1e-5 * by)
+
+        as_large(agent.distribution(states).mean(), plain.distribution(states).mean())
+        as_large(agent.distribution(states).quantile(taus), plain.distribution(states).quantile(taus))
+        as_large(agent.quantiles(states, taus), plain.quantiles(states, taus))
+        if preset == "ndqfn-dpe":
+            as_large(agent.bonus(states), plain.bonus(states))
+        for line, other in zip(agent.history, plain.history, strict=True):
+            names = ("q_mean", "q_std", "return_unit", "bonus_mean", "bonus_taken", "bonus_other")
+            for name in names[: 6 if preset == "ndqfn-dpe" else 3]:
+                if other.get(name) is not None:
+                    assert line[name] == pytest.approx(factor * other[name], rel=1e-4, abs=1e-5 * factor), name
+        assert plain.history[-1]["q_mean"] is not None
