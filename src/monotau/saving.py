@@ -9,7 +9,6 @@ from torch import Tensor
 
 from monotau.configs import KINDS, Config
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
-from monotau.envs.spec import LARGEST_BOUND
 from monotau.errors import ConfigError
 from monotau.presets import settle, take_names
 from monotau.settings import brief, override, to_plain
@@ -35,10 +34,7 @@ class MadeFor:
         spec = self.observation
         axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": (0,)}[spec.kind]
         dtypes = ("int64",) if spec.kind == "discrete" else ("uint8", "bool", "float32")
-        counts = (1, spec.size) if spec.kind == "vector" and spec.dtype == "float32" else (0,)
-        bounds = len(spec.low) == len(spec.high) in counts and all(abs(x) < LARGEST_BOUND for x in spec.low + spec.high)
-        sizes = min(spec.size, *spec.shape, self.actions)
-        if len(spec.shape) not in axes or spec.dtype not in dtypes or sizes < 1 or not bounds:
+        if len(spec.shape) not in axes or spec.dtype not in dtypes or min(spec.size, *spec.shape, self.actions) < 1:
             raise ConfigError(f"no environment has {self}.")
 
     def __str__(self) -> str:
@@ -51,7 +47,7 @@ class MadeFor:
         return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=envs.by_id)
 
 
-_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1, low=(0.0,), high=(0.0,))
+_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
 _ANYTHING = MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
 
 

@@ -167,7 +167,7 @@ def test_a_file_with_other_fields_is_not_a_spec():
     values = spec_of(box((4,))).to_dict()
     del values["size"]
     with pytest.raises(
-        ConfigError, match="has the fields channels_last, dtype, high, kind, low, scale, shape, start, but must"
+        ConfigError, match="has the fields channels_last, dtype, kind, scale, shape, start, but must have"
     ):
         ObservationSpec.from_dict(values)
 
