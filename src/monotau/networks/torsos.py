@@ -58,6 +58,8 @@ class Mlp(TorsoConfig):
     """Units in each layer."""
     layers: int = 2
     """Number of layers."""
+    norm: bool = False
+    """LayerNorm before each ReLU: features then stay of one size wherever a state lies, and values cannot run away."""
 
     def __post_init__(self) -> None:
         check_least("torso.", self, width=1, layers=1)
@@ -71,7 +73,8 @@ class Mlp(TorsoConfig):
         sizes = [torch.Size(input_shape(spec, stack)).numel()] + [self.width] * self.layers
         layers: list[nn.Module] = [nn.Flatten()]
         for i in range(self.layers):
-            layers += [initialised(nn.Linear(sizes[i], sizes[i + 1])), nn.ReLU()]
+            norms = [nn.LayerNorm(self.width, elementwise_affine=False)] if self.norm else []
+            layers += [initialised(nn.Linear(sizes[i], sizes[i + 1])), *norms, nn.ReLU()]
         return Torso(spec, nn.Sequential(*layers), self.width, precision)
 
 
