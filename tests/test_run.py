@@ -107,7 +107,11 @@ def test_metrics_have_a_line_for_each_measurement(finished):
     assert last["crossing"] == 0
     assert 0 <= last["dead_increments"] <= 1
     assert last["epsilon"] == 0.01
-    assert {line["learning_rate"] for line in trains} == {1e-3}
+    # It falls in a straight line over the run's 200 steps.
+    optimiser = small_run().config.optimiser
+    assert optimiser.anneal < 1
+    expected_rates = [optimiser.learning_rate * (1 - (1 - optimiser.anneal) * line["step"] / 200) for line in trains]
+    assert [line["learning_rate"] for line in trains] == pytest.approx(expected_rates)
     assert all(line[name] > 0 for line in trains for name in ("updates_per_second", "steps_per_second"))
 
 

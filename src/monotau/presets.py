@@ -228,10 +228,11 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
     """Settle settings for observations whose environment is not at hand."""
     _check_names(preset, profile)
     row, kind, suited = PRESETS[preset], PROFILES[profile], default_torso(spec)
+    torso = kind.torsos.get(suited, suited)
     config = Config(
         preset=preset,
         profile=profile,
-        torso=TORSOS[kind.torsos.get(suited, suited)](),
+        torso=TORSOS[torso](),
         head=row.head,
         explorer=row.explorer,
         replay=row.replay,
@@ -241,6 +242,7 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         dueling=row.dueling,
     )
     of_parts = {
+        "torso": kind.torso_settings.get(_kind_given(settings, "torso") or torso, {}),
         "head": kind.heads.get(_kind_given(settings, "head") or kind_of(row.head, KINDS), {}),
         "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
     }

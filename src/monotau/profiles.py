@@ -19,6 +19,8 @@ class Profile:
     """Share of the run's steps over which epsilon falls, where the settings do not say it in steps."""
     torsos: Mapping[str, str] = field(default_factory=dict)
     """Another torso instead of the one that suits the observations."""
+    torso_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of one kind of torso, where it is used."""
     heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of one kind of head, where it is used."""
     explorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -79,11 +81,11 @@ PROFILES: Mapping[str, Profile] = {
     "classic": Profile(
         about="vectors and discrete states, such as CartPole's",
         decay_share=0.2,
+        torso_settings={"mlp": {"width": 128, "norm": True}},
         settings={
             "steps": 20_000,
             "iteration_steps": 4_000,
             "log_every_steps": 1_000,
-            "torso": {"width": 128, "norm": True},
             "head": {"hidden": 64},
             "epsilon": {"end": 0.05, "longest_repeat": 8},
             "replay": {"capacity_steps": 50_000, "warmup_steps": 1_000},

@@ -136,7 +136,7 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
     others = (learner.online, learner.target, explorer.target)
     before = [weights(network) for network in others]
     first = gap_of_means(explorer, batch)
-    for _ in range(300):
+    for _ in range(400):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
         current = Estimate(learner.target.look(batch.observations, fractions, batch.actions), fractions)
         explorer.learn(batch, current if explorer.wants_target else None, generator)
