@@ -12,7 +12,7 @@ from monotau.configs import ActorConfig
 from monotau.envs import EnvFactory
 from monotau.errors import ConfigError
 from monotau.presets import resolve
-from monotau.rollout import Rollout
+from monotau.rollout import RandomActions, Rollout
 from monotau.streams import numpy_stream, stream_seed, torch_stream
 from monotau.train import layout_of
 from tests.cluster.stages import Counting
@@ -39,10 +39,12 @@ def test_it_plays_as_a_rollout_would_with_the_weights_it_was_sent(preset):
     rollout = Rollout(envs, 2, 1, stream_seed(config.seed, "environments of actor 1", 4))
     explore = numpy_stream(config.seed, "explore of actor 1", 4)
     fractions = torch_stream(config.seed, "explore of actor 1", 4)
-    returns = []
+    returns, noise = [], RandomActions(2, envs.num_actions)
+    longest = config.epsilon.longest_at(0)
     for sending in sendings:
         for number in range(len(sending)):
-            outcome = rollout.step(brain.curious.act(rollout.observations, np.array([0.3, 0.0]), explore, fractions))
+            chosen = (rollout.observations, np.array([0.3, 0.0]), explore, fractions, noise, longest)
+            outcome = rollout.step(brain.curious.act(*chosen))
             step = sending.step(number)
             for name in ("frames", "first", "actions", "rewards", "terminated", "truncated"):
                 np.testing.assert_array_equal(getattr(step, name), getattr(outcome.steps, name), err_msg=name)
