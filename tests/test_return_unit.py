@@ -32,43 +32,44 @@ def add(replay, rewards):
         replay.add(Steps(frame, yes, np.zeros(1, np.int64), np.array([float(reward)]), yes, no, frame))
 
 
-def measured(rewards, returns):
-    return measure(np.array(rewards, np.float64), np.array(returns, np.float64))
+def measured(*returns):
+    return measure(np.array(returns, np.float64))
 
 
-def test_the_unit_is_the_mean_size_of_rewards_that_are_not_zero():
-    assert measured([0, 1, -3, 0], [10, -20, 5, 0]) == 2.0
+def test_the_unit_is_the_mean_deviation_of_returns_from_their_median():
+    # Median 2; the deviations are 1, 0, 3 and 4 of 1, 2, 5 and -2: a return of 0 says that nothing was met.
+    assert measured(1, 2, 0, 5, -2, 2) == pytest.approx((1 + 0 + 3 + 4 + 0) / 5)
 
 
-def test_where_returns_are_much_alike_it_is_their_mean_deviation_from_the_median():
-    # Median 5.03; the deviations are 0.03, 0.01, 0.01 and 0.03. A return of 0 says nothing was there to differ.
-    assert measured([1, 1, 1, 1, 0], [5.0, 5.02, 5.04, 5.06, 0.0]) == pytest.approx(0.02)
+def test_returns_that_are_much_alike_have_a_tenth_of_their_size_as_unit():
+    assert measured(99, 100, 101) == pytest.approx(10)
+    assert measured(-99, -100, -101) == pytest.approx(10)
 
 
-@pytest.mark.parametrize("returns", [[5, 5, 5], [5, 5 + 1e-9, 5], [5, 6, 7], [0, 0, 0]])
-def test_returns_that_are_the_same_or_far_apart_leave_the_size_of_rewards(returns):
-    assert measured([3, 3, 3], returns) == 3.0
+@pytest.mark.parametrize("returns", [[5, 5, 5], [5, 5 + 1e-9, 5], [-5, 0, -5], [5]])
+def test_returns_that_are_the_same_have_their_size_as_unit(returns):
+    assert measured(*returns) == pytest.approx(5)
 
 
-@pytest.mark.parametrize("rewards", [[], [0.0, -0.0, 0.0]])
-def test_where_all_rewards_are_zero_there_is_no_unit(rewards):
-    assert measured(rewards, rewards) is None
+@pytest.mark.parametrize("returns", [[], [0.0, -0.0, 0.0]])
+def test_where_all_returns_are_zero_there_is_no_unit(returns):
+    assert measured(*returns) is None
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_unit_that_is_no_number_is_none():
-    assert measured([1e308, 1e308], [1.0, 2.0]) is None
+    assert measured(1e308, 1e308) is None
 
 
 NUMBERS = st.integers(-50, 50).map(float) | st.floats(1e-6, 1e6) | st.floats(-1e6, -1e-6)
 
 
-@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30), st.integers(-30, 30))
-def test_rewards_k_times_as_large_have_a_unit_k_times_as_large(pairs, power):
+@given(st.lists(NUMBERS, max_size=30), st.integers(-30, 30))
+def test_returns_k_times_as_large_have_a_unit_k_times_as_large(numbers, power):
     """Factors are powers of two, which round nothing: the two are the same to the last bit."""
-    rewards, returns = np.array(pairs, np.float64).reshape(-1, 2).T
-    factor, unit = 2.0**power, measure(rewards, returns)
-    assert measure(factor * rewards, factor * returns) == (None if unit is None else factor * unit)
+    returns, factor = np.array(numbers, np.float64), 2.0**power
+    unit = measure(returns)
+    assert measure(factor * returns) == (None if unit is None else factor * unit)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,11 +77,11 @@ def test_nothing_is_found_while_rewards_are_zero_and_it_is_looked_for_again(kind
     unit, replay = ReturnUnit(None), replay_of([0, 0, 0], kind)
     unit.look(replay, 10)
     assert (unit.value, unit.measured) == (1.0, False)
-    add(replay, [4, 6])
+    add(replay, [4, 8])
     unit.look(replay, 10 + RETRY_STEPS - 1)
     assert not unit.measured
     unit.look(replay, 10 + RETRY_STEPS)
-    assert (unit.value, unit.measured) == (5.0, True)
+    assert (unit.value, unit.measured) == (2.0, True)
 
 
 def test_it_is_looked_at_again_when_the_number_of_steps_has_doubled():
@@ -88,18 +89,18 @@ def test_it_is_looked_at_again_when_the_number_of_steps_has_doubled():
     unit.look(replay_of([5]), 100)
     unit.look(replay_of([50]), 199)
     assert unit.value == 5.0
-    unit.look(replay_of([50]), 200)
+    assert unit.look(replay_of([50]), 200) == pytest.approx(0.1)
     assert unit.value == 50.0
     unit.look(replay_of([500]), 399)
     assert unit.value == 50.0
-    unit.look(replay_of([0.5]), 400)
+    assert unit.look(replay_of([0.5]), 400) == pytest.approx(100)
     assert unit.value == 0.5
 
 
 @pytest.mark.parametrize(("later", "expected"), [(9.9, 5.0), (10.1, 10.1), (2.6, 5.0), (2.4, 2.4)])
 def test_a_unit_that_is_half_or_twice_as_large_is_good_enough(later, expected):
     unit = ReturnUnit(None)
-    unit.look(replay_of([5]), 100)
+    assert unit.look(replay_of([5]), 100) == 1  # nothing was predicted in another unit before
     unit.look(replay_of([later]), 200)
     assert unit.value == pytest.approx(expected)
     unit.look(replay_of([1000]), 300)
@@ -123,6 +124,41 @@ def test_the_state_carries_over():
         assert (unit.value, unit.measured) == (3.0, True)
         unit.look(replay_of([30]), 200)
         assert unit.value == 30.0
+
+
+LINEAR = ("dqn", "qr-dqn", "nc-qr-dqn", "iqn-star", "implicit-sorted", "fqf", "ndqfn-paper")
+"""Presets whose predictions follow a new unit exactly; of the default head that is true of the mean."""
+
+
+@pytest.mark.parametrize("preset", [*LINEAR, "ndqfn", "ndqfn-fqf", "incremental-iqn", "rainbow"])
+def test_predictions_in_raw_rewards_stay_when_the_unit_changes(preset):
+    noisy = {"noisy": True, "dueling": True} if preset in ("qr-dqn", "ndqfn") else {}
+    agent = briefly_learned(preset, **noisy)
+    states = np.random.default_rng(0).uniform(-0.2, 0.2, (16, 4)).astype(np.float32)
+    before, unit = agent.distribution(states), agent.unit
+    agent.brain.unit.look = lambda replay, step: 0.25
+    agent.brain.measure_returns(agent._training.replay, 100)
+    agent.brain.unit.value = 4 * unit
+    after = agent.distribution(states)
+    if preset == "rainbow":  # C51's support is in the unit: what is predicted is stretched with it
+        torch.testing.assert_close(after.mean(), 4 * before.mean())
+        return
+    torch.testing.assert_close(after.mean(), before.mean())
+    if preset in LINEAR:
+        torch.testing.assert_close(after.curve(), before.curve())
+
+
+@pytest.mark.parametrize("target", ["shared", "frozen"])
+def test_bonuses_in_raw_rewards_stay_when_the_unit_changes(target):
+    explorer = {"kind": "dpe", "target": target, "normalise": True}
+    agent = briefly_learned("qr-dqn-dpe", explorer=explorer, epsilon={"start": 0.5})
+    states = np.random.default_rng(0).uniform(-0.2, 0.2, (16, 4)).astype(np.float32)
+    before, deviation, unit = agent.bonus(states), agent.brain.explorer.deviation, agent.unit
+    agent.brain.unit.look = lambda replay, step: 0.25
+    agent.brain.measure_returns(agent._training.replay, 100)
+    agent.brain.unit.value = 4 * unit
+    torch.testing.assert_close(agent.bonus(states), before)
+    assert agent.brain.explorer.deviation == pytest.approx(0.25 * deviation)
 
 
 STRANGE = [(0.0, 1.0, 5.0), (-1.0, 1.0, 5.0), (float("nan"), 1.0, 5.0), (1.0, 1.0, float("nan"))]

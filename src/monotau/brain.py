@@ -13,6 +13,7 @@ from monotau.networks.compiling import Compiler
 from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
 from monotau.networks.inputs import InputScaling
 from monotau.networks.layers import Layers, settle_precision
+from monotau.replay import Replay
 from monotau.return_unit import ReturnUnit
 from monotau.rollout import Policy
 
@@ -80,6 +81,13 @@ class Brain:
         self.explorer.load_state(unprefixed("explorer", tensors))
         self.scaling.load_state(unprefixed("observations", tensors))
         self.unit.load_state(unprefixed("returns", tensors))
+
+    def measure_returns(self, replay: Replay, step: int) -> None:
+        """Measure the unit of returns if it is time to; where it changes, predictions in raw rewards stay."""
+        factor = self.unit.look(replay, step)
+        if factor != 1:
+            self.learner.rescale(factor)
+            self.explorer.rescale(factor)
 
     def memory(self) -> int:
         """Return the bytes of all weights, their gradients and what optimisers remember."""

@@ -142,6 +142,11 @@ class Learner:
         self.target.load_state_dict(self.online.state_dict())
         self.target.changed()
 
+    def rescale(self, factor: float) -> None:
+        """Multiply what both networks predict, as the unit of returns has become 1 / factor times as large."""
+        self.online.rescale(factor)
+        self.target.rescale(factor)
+
     def finite(self) -> bool:
         """Whether every weight of the online network is still a number."""
         return all(bool(parameter.isfinite().all()) for parameter in self.online.parameters())

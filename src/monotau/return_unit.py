@@ -16,17 +16,16 @@ RETRY_STEPS = 100
 """Steps between two looks while every reward was zero."""
 TOLERANCE = 2.0
 """A new measurement counts if it is this many times larger or smaller than the unit in use."""
-SMALL_SHARE = 0.1
-"""Returns that deviate by less than this share of a reward are much alike."""
+LEAST_SHARE = 0.1
+"""The unit is at least this share of the returns' size: what is many units away is slow to reach."""
 ROUNDING = 1e-6
-"""Returns that deviate by less than this share of a reward are the same."""
+"""Returns that deviate by less than this share of their size are the same."""
 
 
 class ReturnUnit:
     """Measured when learning starts and looked at again each time the number of steps has doubled.
 
-    Networks, losses and bonuses are in this unit; whoever shows their numbers multiplies by `value`. When the unit
-    changes, predictions in raw rewards change with it: if returns have doubled, so have they.
+    Networks, losses and bonuses are in this unit; whoever shows their numbers multiplies by `value`.
     """
 
     def __init__(self, given: float | None) -> None:
@@ -35,18 +34,23 @@ class ReturnUnit:
         self.measured = given is not None
         self._next_step = 0
 
-    def look(self, replay: Replay, step: int) -> None:
-        """Measure the unit on the newest steps if it is time to."""
+    def look(self, replay: Replay, step: int) -> float:
+        """Measure the unit on the newest steps if it is time to; return the old one, if there was one, over the new."""
         if self.given is not None or step < self._next_step:
-            return
-        rewards, returns = replay.recent(NEWEST_STEPS)
-        found = measure(rewards, returns)
+            return 1.0
+        found = measure(replay.recent_returns(NEWEST_STEPS))
         if found is None:
             self._next_step = step + RETRY_STEPS
-            return
+            return 1.0
         self._next_step = 2 * step
-        if not self.measured or max(found / self.value, self.value / found) > TOLERANCE:
+        if not self.measured:
             self.value, self.measured = found, True
+            return 1.0
+        factor = self.value / found
+        if 1 / TOLERANCE <= factor <= TOLERANCE:
+            return 1.0
+        self.value = found
+        return factor
 
     def state(self) -> dict[str, Tensor]:
         """Return the unit, whether it was measured, and when it is looked at next."""
@@ -60,18 +64,17 @@ class ReturnUnit:
         self.value, self.measured, self._next_step = value, bool(measured), int(next_step)
 
 
-def measure(rewards: Float64[np.ndarray, " N"], returns: Float64[np.ndarray, " N"]) -> float | None:
-    """Return the mean size of rewards that are not zero, or nothing where all are zero.
+def measure(returns: Float64[np.ndarray, " N"]) -> float | None:
+    """Return the mean deviation of discounted returns from their median, or nothing where all are zero.
 
-    Sums of up to 1 / (1 - gamma) of them are what networks can learn. Where returns are all much alike, so that their
-    mean deviation from the median is a small share of a reward, that is the unit: it is the differences that count.
+    Returns, not rewards: a network that must predict 100 times its unit takes thousands of updates to get there, and
+    while it climbs, high quantiles run ahead of the targets and low ones stay behind, so that spread is invented.
+    Returns of zero say that nothing was met, and are left out.
     """
-    sizes = np.abs(rewards[rewards != 0])
-    if not sizes.size:
-        return None
-    size = float(sizes.mean())
     present = returns[returns != 0]
-    deviation = float(np.abs(present - np.median(present)).mean()) if present.size else 0.0
-    alike = ROUNDING * size < deviation < SMALL_SHARE * size
-    unit = deviation if alike else size
+    if not present.size:
+        return None
+    size = float(np.abs(present).mean())
+    deviation = float(np.abs(present - np.median(present)).mean())
+    unit = max(deviation, LEAST_SHARE * size) if deviation > ROUNDING * size else size
     return unit if math.isfinite(unit) and unit > 0 else None

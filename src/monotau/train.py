@@ -86,7 +86,7 @@ class Training:
                     window.returns += move.returns
                     before, self.step = self.step, self.step + len(move.steps.actions)
                     if self.replay.ready:
-                        self.brain.unit.look(self.replay, self.step)
+                        self.brain.measure_returns(self.replay, self.step)
                         for trainer in trainers:
                             trainer.set_progress(self.step / config.steps)
                         for _ in range(passed(before, self.step, config.update.every_steps)):

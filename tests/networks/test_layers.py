@@ -68,12 +68,12 @@ def test_dueling_at_points_is_dueling_at_each_point():
 
 
 @pytest.mark.parametrize("dueling", [True, False])
-def test_outputs_are_shrunk_and_shifted(dueling):
+def test_outputs_are_multiplied_and_shifted(dueling):
     torch.manual_seed(0)
     layer = ActionLayer(Layers(dueling=dueling), 5, 4)
     hidden = torch.rand(6, 10 if dueling else 5)
     before = layer.table(hidden, None).detach()
-    layer.shrink(0.25)
+    layer.multiply(0.25)
     layer.shift(3.0)
     torch.testing.assert_close(layer.table(hidden, None), 0.25 * before + 3.0)
 

@@ -264,17 +264,16 @@ def test_a_ready_ring_can_be_sampled_and_a_full_one_is_ready(game, warmup):
 
 @given(games(), st.integers(1, 60))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_the_newest_rewards_and_returns_are_the_twins(game, most):
+def test_the_newest_returns_are_the_twins(game, most):
     """Lanes of unequal length, frames of truncated episodes in between, ends of both kinds, and rings written over."""
     options, script = game
     play = Play(**options)
     play.run(script)
     share = max(1, most // options["lanes"])
     expected = [row for twin in play.twins for row in twin.newest(share)]
-    rewards, returns = play.ring.recent(most)
-    assert rewards.tolist() == [reward for reward, _ in expected]
+    returns = play.ring.recent_returns(most)
     assert returns.tolist() == pytest.approx([total for _, total in expected], rel=1e-12, abs=1e-12)
-    assert rewards.dtype == returns.dtype == np.float64
+    assert returns.dtype == np.float64
 
 
 def test_returns_by_hand():
@@ -291,10 +290,8 @@ def test_returns_by_hand():
     for number in range(1, 5):
         frame, no = np.array([number]), np.zeros(1, bool)
         ring.add(Steps(frame, np.array([number == 1]), frame, frame.astype(float), np.array([number == 2]), no, frame))
-    rewards, returns = ring.recent(100)
-    assert rewards.tolist() == [4, 3, 2, 1]
-    assert returns.tolist() == [4, 3 + 0.5 * 4, 2, 1 + 0.5 * 2]
-    assert ring.recent(1)[1].tolist() == [4]
+    assert ring.recent_returns(100).tolist() == [4, 3 + 0.5 * 4, 2, 1 + 0.5 * 2]
+    assert ring.recent_returns(1).tolist() == [4]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ class Explorer(ABC):
         """Learn from a replayed batch; the default has nothing to learn."""
         return
 
+    def rescale(self, factor: float) -> None:
+        """Take note that the unit of returns has become 1 / factor times as large; by default nothing is in it."""
+        return
+
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
         """Return numbers worth logging about the bonus in the states of a batch; none by default."""
         return {}

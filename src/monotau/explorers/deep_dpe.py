@@ -193,4 +193,4 @@ def silence(network: Network) -> None:
     """Make all values of a network without spread zero; it learns from there as well as from elsewhere."""
     head = network.head
     assert isinstance(head, DqnHead)  # noqa: S101  # for the type checker
-    head.last.shrink(0.0)
+    head.last.multiply(0.0)

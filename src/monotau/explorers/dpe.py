@@ -146,6 +146,14 @@ class DpeExplorer(Explorer):
         """Losses of the predictor, and what its head learns beside them; no side effects."""
         return self.predictor.losses(observations, actions, fractions, self.predictor.head.constants(), target)
 
+    def rescale(self, factor: float) -> None:
+        """Multiply what the predictor (and a target of its own) predicts, and so all bonuses."""
+        for network in (self.predictor,) if self.wants_target else (self.predictor, self.target):
+            network.rescale(factor)
+        self.moments, self._fresh = (
+            moments * self.moments.new_tensor([1, factor, factor**2]) for moments in (self.moments, self._fresh)
+        )
+
     @torch.no_grad()
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
         """Mean bonus of the replayed actions, and of the others in the same states: novelty is in the difference."""

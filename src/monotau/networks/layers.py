@@ -136,12 +136,6 @@ class Linear(nn.Module):
                 drawn = torch.randn(noise.shape, generator=generator)
                 noise.copy_(drawn.sign() * drawn.abs().sqrt())
 
-    @torch.no_grad()
-    def shrink(self, factor: float) -> None:
-        """Multiply everything that is learned."""
-        for parameter in self.parameters():
-            parameter.mul_(factor)
-
     def forward(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch O"]:
         """Apply the layer."""
         return F.linear(inputs, *self.drawn())
@@ -198,11 +192,11 @@ class ActionLayer(nn.Module):
         value: Tensor = self.value(of_value).squeeze(-1)  # B n
         return outputs + (value[:, None] if actions is None else value)
 
-    def shrink(self, factor: float) -> None:
-        """Multiply everything that is learned."""
-        for layer in (self.advantages, self.value):
-            if layer is not None:
-                layer.shrink(factor)
+    @torch.no_grad()
+    def multiply(self, factor: float, outputs: slice = slice(None)) -> None:
+        """Multiply the outputs, or some of each action's K."""
+        for parameter in self.parameters():
+            parameter.unflatten(0, (-1, self.shape[1]))[:, outputs].mul_(factor)
 
     @torch.no_grad()
     def shift(self, offset: float, output: int | None = None) -> None:

@@ -107,6 +107,11 @@ class Network(nn.Module):
         """Quantile functions at shared fractions: asked of the network itself where it can be, else of its curve."""
         return self.head.quantiles(self.torso(observations), taus, self.kept())
 
+    def rescale(self, factor: float) -> None:
+        """Multiply what is predicted, as its unit has become 1 / factor times as large."""
+        self.head.rescale(factor)
+        self.changed()
+
     def renew(self, generator: torch.Generator | None) -> None:
         """Draw new noise for noisy layers, or without a generator remove it; a network without them is left alone."""
         for layer in self._noisy:

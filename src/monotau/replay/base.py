@@ -48,8 +48,8 @@ class Replay(ABC):
         """Return `size` transitions, with replacement, rewards divided by `unit`; changes nothing but the generator."""
 
     @abstractmethod
-    def recent(self, most: int) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
-        """Return the rewards of about the `most` newest steps, and the discounted returns from each of them on.
+    def recent_returns(self, most: int) -> Float64[np.ndarray, " N"]:
+        """Return the discounted returns from each of about the `most` newest steps on.
 
         A return ends with its episode, or with what is stored.
         """

@@ -16,11 +16,11 @@ def newest_returns(
     written: Int64[np.ndarray, " E"],
     gamma: float,
     most: int,
-) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
-    """Return rewards in the newest slots of each lane, and the returns from them to their episodes' ends."""
+) -> Float64[np.ndarray, " N"]:
+    """Return the discounted returns from the newest slots of each lane to their episodes' ends."""
     lane_slots = len(rewards) // len(written)
     share = max(1, most // len(written))
-    found: list[tuple[float, float]] = []
+    found: list[float] = []
     for lane, end in enumerate(written.tolist()):
         rows = np.arange(end - min(share, lane_slots, end), end)[::-1]  # the newest first
         slots = lane * lane_slots + rows % lane_slots
@@ -29,6 +29,5 @@ def newest_returns(
             if flag >= FINAL:
                 continue
             ahead = reward if flag >= TERMINATED else reward + gamma * ahead
-            found.append((reward, ahead))
-    columns = np.array(found, np.float64).reshape(-1, 2)
-    return columns[:, 0], columns[:, 1]
+            found.append(ahead)
+    return np.array(found, np.float64)

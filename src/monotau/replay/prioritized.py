@@ -111,9 +111,9 @@ class PrioritizedReplay(Replay):
         weights = (leaves / leaves.min()) ** -self.beta
         return replace(self._ring.gather(index, unit), weights=torch.from_numpy(weights.astype(np.float32)))
 
-    def recent(self, most: int) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
-        """Return rewards of the newest steps and the returns from them on."""
-        return self._ring.recent(most)
+    def recent_returns(self, most: int) -> Float64[np.ndarray, " N"]:
+        """Return the returns from the newest steps on."""
+        return self._ring.recent_returns(most)
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
         """Return the indices of `size` valid starts, each expected in proportion to its leaf.

@@ -158,8 +158,8 @@ class Ring(Replay):
         """Return `size` transitions, uniform over the valid starts, with replacement, rewards divided by `unit`."""
         return self.gather(self.draw(size, rng), unit)
 
-    def recent(self, most: int) -> tuple[Float64[np.ndarray, " N"], Float64[np.ndarray, " N"]]:
-        """Return rewards of the newest steps of each lane, and the returns from them to their episodes' ends."""
+    def recent_returns(self, most: int) -> Float64[np.ndarray, " N"]:
+        """Return the returns from the newest steps of each lane to their episodes' ends."""
         return newest_returns(self._rewards, self._flags, self._written, self._gamma, most)
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:

@@ -102,6 +102,14 @@ class Head(nn.Module, ABC):
         distribution: Distribution = self(features, fractions, constants)
         return distribution.quantile(taus)
 
+    def rescale(self, factor: float) -> None:
+        """Multiply what is predicted, because the unit of returns has become 1 / factor times as large.
+
+        Predictions in raw rewards then stay as they were. By default they change with the unit, as does the support of
+        a head that has one.
+        """
+        return
+
     def statistics(self, distribution: Distribution) -> dict[str, float]:
         """Return numbers worth logging about the distributions `[B, A]` of a batch; none by default."""
         return {}

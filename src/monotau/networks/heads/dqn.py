@@ -57,6 +57,10 @@ class DqnHead(Head):
             hidden = F.relu(self.hidden(features))
         return Point(self.last.table(hidden.float(), actions).squeeze(-1))
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the values."""
+        self.last.multiply(factor)
+
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Huber loss of the temporal difference."""
         value, wanted = both(Point, prediction, target)

@@ -63,6 +63,10 @@ class FqfHead(Head):
             middles, widths = (rows[:, None, :].expand(values.shape) for rows in (middles, widths))
         return Diracs(middles, values, widths)
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the quantiles."""
+        self.network.last.multiply(factor)
+
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss at the middles; every target sample counts alike, as in FQF's Eq. 9."""
         return quantile_loss(prediction, target, self.config.kappa)

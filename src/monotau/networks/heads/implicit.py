@@ -151,6 +151,12 @@ class Curve(nn.Module):
         self.location = Location(config, features, actions, layers)
         self.increments = Increments(config, features, actions, layers, input_form)
 
+    def rescale(self, factor: float) -> None:
+        """Multiply anchors and steps: exactly where these are ReLUs, and nearly where they are wide softpluses."""
+        self.location.last.multiply(factor)
+        if self.config.increment != "scaled":
+            self.increments.last.multiply(factor)
+
     def anchors(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B A"]:
         """Anchor of every action's curve, by f alone."""
         located: Tensor = self.location(features, None)

@@ -63,6 +63,10 @@ class ImplicitSortedHead(Head):
         taus = draw_fractions(noise.shape[1], 1, None)[0].to(values.device)
         return Diracs(taus, values, torch.full_like(taus, 1 / len(taus)))
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the samples."""
+        self.last.multiply(factor)
+
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss at the fractions that sorting gives the samples."""
         return quantile_loss(prediction, target, self.config.kappa)

@@ -61,6 +61,10 @@ class IncrementalIqnHead(Head):
         centre = shape.quantile(rises.new_full((1,), 0.5)) if median else shape.mean()[..., None]
         return equal_diracs(fractions, anchors + (shape.values - centre))
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the curves."""
+        self.curve.rescale(factor)
+
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss at the fractions the two distributions were sampled at."""
         return quantile_loss(prediction, target, self.config.kappa)

@@ -53,6 +53,10 @@ class IqnHead(Head):
         """Equally likely quantile estimates at the fractions."""
         return equal_diracs(fractions, self.network(features, fractions, actions))
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the quantiles."""
+        self.network.last.multiply(factor)
+
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss at the fractions the two distributions were sampled at."""
         return quantile_loss(prediction, target, self.config.kappa)

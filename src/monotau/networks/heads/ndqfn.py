@@ -91,6 +91,10 @@ class CurveHead(Head):
             return self.curve.anchors(features)
         return super().values(features, fractions, constants)
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the curves."""
+        self.curve.rescale(factor)
+
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss between two piecewise linear curves, at the fractions drawn for each."""
         curve, target_curve = both(PiecewiseLinear, prediction, target)

@@ -86,6 +86,10 @@ class QrHead(Head):
             values = shift + scale * cumulate(values[..., :-2].softmax(dim=-1))
         return Diracs(self.taus, values, torch.full_like(self.taus, 1 / len(self.taus)))
 
+    def rescale(self, factor: float) -> None:
+        """Multiply the quantiles; where they cannot cross, that is shift and scale."""
+        self.last.multiply(factor, slice(None) if self.crossing else slice(-2, None))
+
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss at the fixed fractions."""
         return quantile_loss(prediction, target, self.config.kappa)
