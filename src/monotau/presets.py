@@ -39,7 +39,8 @@ class Preset:
     about: str
     head: HeadConfig
     explorer: ExplorerConfig = field(default_factory=EpsilonGreedy)
-    replay: ReplayConfig = field(default_factory=Uniform)
+    replay: ReplayConfig | None = None
+    """Where the algorithm does not say, the profile does: all such algorithms are then compared on the same replay."""
     n_step: int = 3
     double_q: bool = True
     noisy: bool = False
@@ -58,6 +59,7 @@ def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
 
 
 PAPER_NDQFN = Ndqfn(anchor="lowest", baseline="sigmoid", increment="relu", increment_scale="1/N", stratified=False)
+PAPER_KAPPA = {"head": {"kappa": 1.0}}
 IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
 DQN_ADAM = adam(6.25e-5, 1.5e-4)
 C51_ADAM = adam(2.5e-4)
@@ -69,8 +71,12 @@ PRESETS: Mapping[str, Preset] = {
         about="NDQFN+DPE to the letter of the paper, whose steps die where returns fall",
         head=PAPER_NDQFN,
         explorer=Dpe(kappa=1.0),
+        replay=Uniform(),
+        settings=PAPER_KAPPA,
     ),
-    "ndqfn-paper": Preset(about="NDQFN to the letter of the paper", head=PAPER_NDQFN),
+    "ndqfn-paper": Preset(
+        about="NDQFN to the letter of the paper", head=PAPER_NDQFN, replay=Uniform(), settings=PAPER_KAPPA
+    ),
     "ndqfn-vpe": Preset(
         about="NDQFN explored by the value-based prediction error", head=Ndqfn(), explorer=Dpe(error="value")
     ),
@@ -132,8 +138,10 @@ PRESETS: Mapping[str, Preset] = {
         settings={"epsilon": {"end": 0.0, "decay_steps": 0}},
         atari=DQN_ADAM,
     ),
-    "dqn": Preset(about="DQN: the mean return alone", head=Dqn(), n_step=1, double_q=False, atari=DQN_ADAM),
-    "double-dqn": Preset(about="DQN with double Q", head=Dqn(), n_step=1, atari=DQN_ADAM),
+    "dqn": Preset(
+        about="DQN: the mean return alone", head=Dqn(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM
+    ),
+    "double-dqn": Preset(about="DQN with double Q", head=Dqn(), replay=Uniform(), n_step=1, atari=DQN_ADAM),
     "prioritized": Preset(
         about="double DQN with prioritised replay",
         head=Dqn(),
@@ -219,8 +227,9 @@ def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     _check_names(preset, None)
     named = dict(plain)
     for part in ("head", "explorer", "replay"):
-        if isinstance(named.get(part), Mapping):
-            named[part] = {"kind": kind_of(getattr(PRESETS[preset], part), KINDS)} | dict(named[part])
+        own = getattr(PRESETS[preset], part)
+        if own is not None and isinstance(named.get(part), Mapping):
+            named[part] = {"kind": kind_of(own, KINDS)} | dict(named[part])
     return named
 
 
@@ -235,7 +244,7 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         torso=TORSOS[torso](),
         head=row.head,
         explorer=row.explorer,
-        replay=row.replay,
+        replay=row.replay or kind.replay,
         n_step=row.n_step,
         double_q=row.double_q,
         noisy=row.noisy,
@@ -246,11 +255,13 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         "head": kind.heads.get(_kind_given(settings, "head") or kind_of(row.head, KINDS), {}),
         "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
     }
-    steps = settings.get("steps", kind.settings["steps"])
-    of_run: Mapping[str, Any] = {}
-    if kind.decay_share and type(steps) is int:
-        of_run = {"epsilon": {"decay_steps": int(kind.decay_share * steps)}}
-    layers = (of_run, of_parts, row.settings, row.atari if profile == "atari" else {}, settings)
+    layers = (
+        kind.of_run(reduce(_over, (row.settings, settings), kind.settings)),
+        of_parts,
+        row.settings,
+        row.atari if profile == "atari" else {},
+        settings,
+    )
     return override(config, reduce(_over, layers, kind.settings), KINDS)
 
 

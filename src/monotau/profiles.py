@@ -6,6 +6,7 @@ from typing import Any
 
 from monotau.envs import ObservationSpec
 from monotau.networks import default_torso
+from monotau.replay import Prioritized, ReplayConfig, Uniform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,10 +14,14 @@ class Profile:
     """Settings that go with a kind of environment."""
 
     about: str
+    replay: ReplayConfig = field(default_factory=Uniform)
+    """For algorithms that do not say how they sample."""
     settings: Mapping[str, Any]
     """Of a part they name no kind: they go with every kind that has them."""
     decay_share: float = 0.0
     """Share of the run's steps over which epsilon falls, where the settings do not say it in steps."""
+    warmup_share: float = 0.0
+    """Share of the run's steps that are random, before learning starts; `replay.warmup_steps` is the most."""
     torsos: Mapping[str, str] = field(default_factory=dict)
     """Another torso instead of the one that suits the observations."""
     torso_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -26,6 +31,24 @@ class Profile:
     explorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of one kind of explorer, where it is used."""
 
+    def of_run(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the settings that go with the length of a run; what is not a number is refused elsewhere."""
+        steps, replay = settings.get("steps"), settings.get("replay")
+        found: dict[str, Any] = {}
+        if not isinstance(steps, int):
+            return found
+        if self.decay_share:
+            found["epsilon"] = {"decay_steps": int(self.decay_share * steps)}
+        if self.warmup_share and isinstance(replay, Mapping):
+            most = [
+                number for name in ("warmup_steps", "capacity_steps") if isinstance(number := replay.get(name), int)
+            ]
+            found["replay"] = {"warmup_steps": max(1, min(int(self.warmup_share * steps), *most))}
+        return found
+
+
+MEAN_LOSS: Mapping[str, Any] = {"kappa": 1.0}
+"""Of DQN, which has no quantiles: with the small kappa that suits these it would learn medians."""
 
 PROFILES: Mapping[str, Profile] = {
     "atari": Profile(
@@ -80,17 +103,21 @@ PROFILES: Mapping[str, Profile] = {
     ),
     "classic": Profile(
         about="vectors and discrete states, such as CartPole's",
+        # Where what matters is rare, such as MountainCar's goal, uniform batches hardly ever hold it.
+        replay=Prioritized(),
         decay_share=0.2,
+        # With repeats of 30 steps this is enough to meet what single random actions do not: MountainCar's goal.
+        warmup_share=0.1,
         torso_settings={"mlp": {"width": 128, "norm": True}},
         settings={
             "steps": 20_000,
             "iteration_steps": 4_000,
             "log_every_steps": 1_000,
-            "head": {"hidden": 64},
-            "epsilon": {"end": 0.05, "longest_repeat": 8},
-            "replay": {"capacity_steps": 50_000, "warmup_steps": 1_000},
+            "head": {"hidden": 64, "kappa": 0.1},
+            "epsilon": {"end": 0.05, "longest_repeat": 30},
+            "replay": {"capacity_steps": 100_000, "warmup_steps": 10_000},
             "optimiser": {"learning_rate": 5e-4, "anneal": 0.1, "epsilon": 0.01 / 32},
-            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 100},
+            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 300},
             "evaluation": {"episodes": 20, "num_envs": 10},
         },
         # The unit of returns is at least a tenth of their size, so this is twice as far as they usually reach. Fewer
@@ -99,6 +126,7 @@ PROFILES: Mapping[str, Profile] = {
             "c51": {"atoms": 101, "low": -20.0, "high": 20.0},
             "qr": {"quantiles": 50},
             "nc-qr": {"quantiles": 50},
+            "dqn": MEAN_LOSS,
         },
         explorers={"dpe": {"c": 0.1}},
     ),
