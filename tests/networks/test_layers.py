@@ -58,6 +58,32 @@ def test_dueling_is_the_value_plus_advantages_less_their_mean(outputs):
     torch.testing.assert_close(layer.table(hidden, actions), expected[torch.arange(6), actions])
 
 
+@pytest.mark.parametrize("dueling", [True, False])
+def test_chosen_actions_are_products_with_their_own_weights_and_so_are_the_gradients(dueling):
+    layer = ActionLayer(Layers(dueling=dueling), 5, 4)
+    hidden = torch.rand(6, 3, 10 if dueling else 5, requires_grad=True)
+    actions, flowing = torch.tensor([3, 0, 1, 3, 2, 2]), torch.rand(6, 3)
+
+    def naive():
+        shared, own = hidden.split(5, dim=-1) if dueling else (None, hidden)
+        weight, bias = layer.advantages.weight, layer.advantages.bias
+        rows = []
+        for row, action in enumerate(actions.tolist()):
+            outputs = own[row] @ weight[action] + bias[action]
+            if dueling:
+                mean = own[row] @ weight.mean(dim=0) + bias.mean()
+                outputs = outputs - mean + shared[row] @ layer.value.weight[0] + layer.value.bias
+            rows.append(outputs)
+        return torch.stack(rows)
+
+    learned = [hidden, *layer.parameters()]
+    expected = torch.autograd.grad(naive(), learned, flowing)
+    at_each = torch.stack([layer.table(hidden[:, point], actions).squeeze(-1) for point in range(3)], dim=-1)
+    for outputs in (layer.along(hidden, actions), at_each):
+        torch.testing.assert_close(outputs, naive())
+        torch.testing.assert_close(torch.autograd.grad(outputs, learned, flowing), expected)
+
+
 def test_dueling_at_points_is_dueling_at_each_point():
     layer = ActionLayer(Layers(dueling=True), 5, 4)
     hidden = torch.rand(6, 3, 10)
