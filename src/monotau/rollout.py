@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -38,16 +39,25 @@ class RandomActions:
         fresh, chance = rng.integers(self._actions, size=lanes), rng.random(lanes)
         if longest == 1 and not self._left.any():
             return fresh, chance < epsilon
-        lengths = np.arange(1, longest + 1)
-        shares = 1 / lengths / (1 / lengths).sum()
+        reached, mean = _lengths(longest)
         # Repeats of this mean length must begin less often, for their share of the steps to be epsilon.
-        mean = float(shares @ lengths)
         begins = (self._left == 0) & (chance * (epsilon + mean * (1 - epsilon)) < epsilon)
         self._current = np.where(begins, fresh, self._current)
-        self._left = np.where(begins, rng.choice(lengths, size=lanes, p=shares), self._left)
+        self._left = np.where(begins, 1 + np.searchsorted(reached, rng.random(lanes), side="right"), self._left)
         taken = self._left > 0
         self._left = self._left - taken
         return self._current.copy(), taken
+
+
+@cache
+def _lengths(longest: int) -> tuple[Float[np.ndarray, " n"], float]:
+    """Chances that a repeat is of at most 1, 2, ... steps but not all, and its mean length.
+
+    The chance of a length is in proportion to one over it.
+    """
+    shares = 1 / np.arange(1, longest + 1)
+    shares /= shares.sum()
+    return shares.cumsum()[:-1], float(shares @ np.arange(1, longest + 1))
 
 
 class Policy:

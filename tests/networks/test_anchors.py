@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from monotau.distributions import PiecewiseLinear
+from monotau.distributions import Stepped
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.base import Head, draw_fractions
 from monotau.networks.heads.implicit import FIRST_SPREAD
@@ -76,13 +76,13 @@ def test_the_anchor_is_what_f_gives(name, shape):
     anchors, distribution = head.curve.anchors(features()), view(head, features())
     assert anchors.std() > 0.1
     if shape["anchor"] == "mean":
-        if isinstance(distribution, PiecewiseLinear):
+        if isinstance(distribution, Stepped):
             assert torch.equal(distribution.mean(), anchors)
-            distribution = PiecewiseLinear(distribution.knots, distribution.values)  # has to integrate
+            distribution = distribution.lines()  # has to integrate
         torch.testing.assert_close(distribution.mean(), anchors, rtol=1e-5, atol=1e-5)
     elif shape["anchor"] == "median":
         torch.testing.assert_close(distribution.quantile(torch.tensor([0.5]))[..., 0], anchors, rtol=1e-5, atol=1e-5)
-    elif isinstance(distribution, PiecewiseLinear):
+    elif isinstance(distribution, Stepped):
         assert torch.equal(distribution.values[..., 0], anchors)
     else:  # its lowest quantile is that of fraction 0, from which the first step leads to the first fraction
         assert (distribution.values[..., 0] >= anchors).all()

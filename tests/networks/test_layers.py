@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from monotau.networks import Role
-from monotau.networks.layers import ActionLayer, Layers, Linear
+from monotau.networks import Role, layers
+from monotau.networks.layers import ActionLayer, Layers, Linear, product
 from tests.worlds import SMALL_NDQFN, random_batch, small_factory
 
 
@@ -56,6 +56,32 @@ def test_dueling_is_the_value_plus_advantages_less_their_mean(outputs):
     torch.testing.assert_close(layer.table(hidden, None), expected)
     actions = torch.tensor([3, 0, 1, 3, 2, 2])
     torch.testing.assert_close(layer.table(hidden, actions), expected[torch.arange(6), actions])
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+def test_chosen_actions_are_products_with_their_own_weights_and_so_are_the_gradients(dueling):
+    layer = ActionLayer(Layers(dueling=dueling), 5, 4)
+    hidden = torch.rand(6, 3, 10 if dueling else 5, requires_grad=True)
+    actions, flowing = torch.tensor([3, 0, 1, 3, 2, 2]), torch.rand(6, 3)
+
+    def naive():
+        shared, own = hidden.split(5, dim=-1) if dueling else (None, hidden)
+        weight, bias = layer.advantages.weight, layer.advantages.bias
+        rows = []
+        for row, action in enumerate(actions.tolist()):
+            outputs = own[row] @ weight[action] + bias[action]
+            if dueling:
+                mean = own[row] @ weight.mean(dim=0) + bias.mean()
+                outputs = outputs - mean + shared[row] @ layer.value.weight[0] + layer.value.bias
+            rows.append(outputs)
+        return torch.stack(rows)
+
+    learned = [hidden, *layer.parameters()]
+    expected = torch.autograd.grad(naive(), learned, flowing)
+    at_each = torch.stack([layer.table(hidden[:, point], actions).squeeze(-1) for point in range(3)], dim=-1)
+    for outputs in (layer.along(hidden, actions), at_each):
+        torch.testing.assert_close(outputs, naive())
+        torch.testing.assert_close(torch.autograd.grad(outputs, learned, flowing), expected)
 
 
 def test_dueling_at_points_is_dueling_at_each_point():
@@ -109,3 +135,38 @@ def test_one_output_of_each_action_is_shifted_alone(dueling):
     before = layer.table(hidden, None)
     layer.shift(2.5, output=-1)
     torch.testing.assert_close(layer.table(hidden, None), before + torch.tensor([0.0, 2.5]))
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5)])
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bias, frozen, monkeypatch):
+    monkeypatch.setattr(layers, "LARGE_PRODUCT", 0)
+    monkeypatch.setattr(layers, "onednn_is_quicker", lambda: True)
+    used, to_mkldnn = [], torch.Tensor.to_mkldnn
+    monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: used.append(tensor) or to_mkldnn(tensor))
+    torch.manual_seed(0)
+    inputs, weight = torch.randn(shape, requires_grad=not frozen), torch.randn(6, 5, requires_grad=True)
+    bias = torch.randn(6, requires_grad=True) if with_bias else None
+    learned = [tensor for tensor in (inputs, weight, bias) if tensor is not None and tensor.requires_grad]
+    naive = (inputs[..., None, :] * weight).sum(dim=-1) + (bias if with_bias else 0.0)
+    outputs, flowing = product(inputs, weight, bias), torch.randn(*shape[:-1], 6)
+    assert len(used) == 1
+    torch.testing.assert_close(outputs, naive)
+    expected = torch.autograd.grad(naive, learned, flowing)
+    # What follows a product may be done in place.
+    torch.testing.assert_close(torch.autograd.grad(outputs.add_(1.0).mul_(1.0), learned, flowing), expected)
+
+
+def test_the_library_for_large_products_is_left_alone_where_it_is_of_no_use(monkeypatch):
+    monkeypatch.setattr(layers, "onednn_is_quicker", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: pytest.fail("it was used"))
+    weight = torch.randn(6, 5)
+    product(torch.randn(7, 5), weight)  # too small
+    monkeypatch.setattr(layers, "LARGE_PRODUCT", 0)
+    product(torch.randn(7, 5).double(), weight.double())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        product(torch.randn(7, 5), weight)
+    monkeypatch.setattr(layers, "onednn_is_quicker", lambda: False)
+    product(torch.randn(7, 5), weight)

@@ -5,9 +5,10 @@ import math
 import pytest
 import torch
 
+from monotau.distributions import cumulate
 from monotau.errors import ConfigError
 from monotau.networks.heads.base import Estimate, Head, Role
-from monotau.networks.heads.implicit import FIRST_SPREAD, cumulate
+from monotau.networks.heads.implicit import FIRST_SPREAD
 from monotau.networks.heads.ndqfn import Ndqfn, NdqfnHead
 from monotau.networks.layers import Layers
 
@@ -192,16 +193,16 @@ def test_the_loss_draws_its_numbers_of_fractions_and_gives_the_target_no_gradien
     actions = torch.zeros(BATCH, dtype=torch.int64)
     prediction = head(psi, torch.empty(BATCH, 0), head.constants(), actions)
     target = head(psi.flip(0), torch.empty(BATCH, 0), head.constants(), actions)
-    target.values.retain_grad()
-    prediction.values.retain_grad()
+    target.steps.retain_grad()
+    prediction.steps.retain_grad()
     generator = torch.Generator().manual_seed(0)
     fractions = {role: head.fractions(role, BATCH, generator) for role in Role}
     assert [fractions[role].shape[1] for role in (Role.LEARN, Role.TARGET, Role.ACT)] == [3, 8, 0]
     losses = head.loss(Estimate(prediction, fractions[Role.LEARN]), Estimate(target, fractions[Role.TARGET]))
     losses.sum().backward()
     assert losses.shape == (BATCH,)
-    assert prediction.values.grad.abs().sum() > 0
-    assert target.values.grad is None
+    assert prediction.steps.grad.abs().sum() > 0
+    assert target.steps.grad is None
 
 
 @pytest.mark.parametrize(

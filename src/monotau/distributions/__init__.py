@@ -6,10 +6,12 @@ from monotau.distributions.diracs import Diracs
 from monotau.distributions.piecewise import PiecewiseLinear, uniform_support
 from monotau.distributions.point import Point
 from monotau.distributions.risk import MEAN, RISKS, Risk
+from monotau.distributions.stepped import Anchor, Stepped, Support, cumulate
 
 __all__ = [
     "MEAN",
     "RISKS",
+    "Anchor",
     "Categorical",
     "Diracs",
     "Distribution",
@@ -17,5 +19,8 @@ __all__ = [
     "Point",
     "Risk",
     "Segments",
+    "Stepped",
+    "Support",
+    "cumulate",
     "uniform_support",
 ]

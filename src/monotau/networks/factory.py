@@ -73,6 +73,7 @@ class NetworkFactory:
             torso = self.torso.build(self.spec, self.stack, self.layers.precision)
             network = Network(torso, self.head.build(torso.features, self.actions, self.layers))
         torso.scaling = self.scaling
+        network.device = self.device
         return network.to(self.device)
 
     def trainer(self, network: Network) -> "Trainer":

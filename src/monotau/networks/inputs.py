@@ -21,6 +21,8 @@ def prepare(observations: Shaped[Tensor, "B S *frame"], spec: ObservationSpec) -
     if spec.kind == "discrete":
         # One number in `size` is not zero; with this factor the mean square is 1, however many states there are.
         return F.one_hot(observations.long(), spec.size).flatten(1).float() * math.sqrt(spec.size)
+    if spec.kind == "vector" and spec.scale == 1 and observations.dtype == torch.float32:
+        return observations.flatten(1)
     inputs = observations * spec.scale  # in float32, whatever they were
     if spec.kind == "vector":
         return inputs.flatten(1)
@@ -69,7 +71,7 @@ class InputScaling(nn.Module):
         """Scale prepared observations."""
         if not self.enabled:
             return inputs
-        return ((inputs - self.offset) * self.factor).clamp(-LARGEST, LARGEST)
+        return (inputs - self.offset).mul_(self.factor).clamp_(-LARGEST, LARGEST)
 
     @torch.no_grad()
     def observe(self, observations: Shaped[Tensor, "B S *frame"]) -> None:

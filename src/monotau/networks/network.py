@@ -19,10 +19,12 @@ class Network(nn.Module):
         self.torso, self.head = torso, head
         self._noisy = [layer for layer in head.modules() if isinstance(layer, Linear) and layer.noisy]
         self._kept: Constants | None = None
+        self.device = torch.device("cpu")
+        """Where the network is; set by whoever moves it, since to ask its weights takes as long as a small layer."""
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
         """Draw what a pass and its loss need of chance, where the network is."""
-        return sent((self.head.fractions(role, batch, generator),), next(self.parameters()).device)[0]
+        return sent((self.head.fractions(role, batch, generator),), self.device)[0]
 
     def forward(
         self,

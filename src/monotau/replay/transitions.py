@@ -65,6 +65,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Return a batch in host memory with its tensors on `device`: three transfers, one for each kind of them."""
+        if device.type == "cpu":
+            return self
         observations, next_observations = sent((self.observations, self.next_observations), device)
         rewards, discounts, weights = sent((self.rewards, self.discounts, self.weights), device)
         (actions,) = sent((self.actions,), device)

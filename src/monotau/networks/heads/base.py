@@ -167,7 +167,7 @@ def draw_fractions(
     if generator is None:
         return ((torch.arange(count) + 0.5) / count).expand(batch, count)
     drawn = torch.rand(batch, count, generator=generator)
-    return (torch.arange(count) + drawn) / count if stratified else drawn
+    return drawn.add_(torch.arange(count)).div_(count) if stratified and count else drawn
 
 
 def both(kind: type[Kind], prediction: Estimate, target: Estimate) -> tuple[Kind, Kind]:

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from monotau.distributions import Anchor
 from monotau.errors import ConfigError, check_least
 from monotau.networks.heads.base import Constants
 from monotau.networks.layers import ActionLayer, CosineEmbedding, Layers, large_products
 
-Anchor = Literal["mean", "median", "lowest"]
 Activation = Literal["relu", "sigmoid"]
 Increment = Literal["scaled", "relu", "softplus", "elu1"]
 InputForm = Literal["concat", "triple"]
@@ -141,7 +141,7 @@ class Increments(nn.Module):
 
 
 class Curve(nn.Module):
-    """f and g together: an anchor and the rise of the quantile function above its lowest point."""
+    """f and g together: an anchor and the steps of the quantile function."""
 
     def __init__(
         self, config: StepConfig, features: int, actions: int, layers: Layers, input_form: InputForm = "concat"
@@ -164,8 +164,8 @@ class Curve(nn.Module):
 
     def forward(
         self, features: Float[Tensor, "B D"], constants: Constants, actions: Int[Tensor, " B"] | None
-    ) -> tuple[Float[Tensor, "B *A 1"], Float[Tensor, "B *A K"]]:
-        """Anchors, and rises that start at 0 and never fall, rounding included."""
+    ) -> tuple[Float[Tensor, "B *A"], Float[Tensor, "B *A N"]]:
+        """Anchors, and steps that are never negative."""
         located = self.location(features, actions)
         rises = self.increments(features, constants, actions)
         if self.config.increment == "scaled":
@@ -175,7 +175,7 @@ class Curve(nn.Module):
             steps = STEPS[self.config.increment](rises)
             if self.config.increment_scale == "1/N":
                 steps = steps / steps.shape[-1]
-        return located[..., :1], cumulate(F.pad(steps, (1, 0)))
+        return located[..., 0], steps
 
 
 def elu1(values: Tensor) -> Tensor:
@@ -184,13 +184,3 @@ def elu1(values: Tensor) -> Tensor:
 
 
 STEPS: Mapping[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "softplus": F.softplus, "elu1": elu1}
-
-
-def cumulate(values: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch K"]:
-    """Cumulative sums that never fall where `values[1:]` are non-negative, rounding included.
-
-    On a CPU the sum runs in order and cannot fall; on other devices a parallel scan may round differently from one
-    sum to the next, so its running maximum is taken.
-    """
-    sums = values.cumsum(dim=-1)
-    return sums if sums.device.type == "cpu" else sums.cummax(dim=-1).values

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from monotau.distributions import Diracs
+from monotau.distributions import Diracs, cumulate
 from monotau.networks.heads.base import Constants, Estimate, Head, Role, SampledConfig, draw_fractions, quantile_loss
 from monotau.networks.heads.implicit import Curve, StepConfig
 from monotau.networks.heads.iqn import equal_diracs
@@ -52,14 +52,15 @@ class IncrementalIqnHead(Head):
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
         """Equally likely quantile estimates at the fractions, which increase."""
-        steps = self.curve.increments.constants(F.pad(fractions, (1, 0)))
-        anchors, rises = self.curve(features, steps, actions)
+        between = self.curve.increments.constants(F.pad(fractions, (1, 0)))
+        located, steps = self.curve(features, between, actions)
+        anchors, rises = located[..., None], cumulate(steps)
         if self.config.anchor == "lowest":
-            return equal_diracs(fractions, anchors + rises[..., 1:])
-        shape = equal_diracs(fractions, rises[..., 1:])
+            return equal_diracs(fractions, anchors + rises)
+        shape = equal_diracs(fractions, rises)
         median = self.config.anchor == "median"
         centre = shape.quantile(rises.new_full((1,), 0.5)) if median else shape.mean()[..., None]
-        return equal_diracs(fractions, anchors + (shape.values - centre))
+        return equal_diracs(fractions, anchors + (rises - centre))
 
     def rescale(self, factor: float) -> None:
         """Multiply the curves."""

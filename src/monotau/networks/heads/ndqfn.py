@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from monotau.distributions import Distribution, PiecewiseLinear, uniform_support
+from monotau.distributions import Distribution, Stepped, Support, uniform_support
 from monotau.errors import ConfigError, check_least, check_positive
 from monotau.losses import quantile_huber
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role, both, draw_fractions
-from monotau.networks.heads.implicit import Anchor, Curve, InputForm, StepConfig
+from monotau.networks.heads.implicit import Curve, InputForm, StepConfig
 from monotau.networks.layers import Layers
 
 
@@ -97,7 +97,7 @@ class CurveHead(Head):
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
         """Quantile Huber loss between two piecewise linear curves, at the fractions drawn for each."""
-        curve, target_curve = both(PiecewiseLinear, prediction, target)
+        curve, target_curve = both(Stepped, prediction, target)
         values, targets = curve.ramp_quantile(prediction.fractions), target_curve.ramp_quantile(target.fractions)
         return quantile_huber(values, prediction.fractions, targets, self.config.kappa)
 
@@ -114,8 +114,12 @@ class NdqfnHead(CurveHead):
     def __init__(self, config: Ndqfn, features: int, actions: int, layers: Layers) -> None:
         super().__init__()
         self.config = config
-        self.register_buffer("knots", torch.tensor(config.support or uniform_support(config.knots)), persistent=False)
+        support = Support.of(torch.tensor(config.support or uniform_support(config.knots)), config.anchor)
+        for name in ("knots", "rates", "offsets"):
+            self.register_buffer(name, getattr(support, name), persistent=False)
         self.knots: Tensor
+        self.rates: Tensor
+        self.offsets: Tensor
         self.curve = Curve(config, features, actions, layers, config.input_form)
 
     def constants(self) -> Constants:
@@ -128,25 +132,7 @@ class NdqfnHead(CurveHead):
         fractions: Float[Tensor, "B n"],
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
-    ) -> PiecewiseLinear:
+    ) -> Stepped:
         """Return quantile functions with lines between the knots."""
-        anchors, rises = self.curve(features, constants, actions)
-        return anchored(self.knots, anchors, rises, self.config.anchor)
-
-
-def anchored(
-    knots: Float[Tensor, "*shared K"],
-    anchors: Float[Tensor, "*batch 1"],
-    rises: Float[Tensor, "*batch K"],
-    anchor: Anchor,
-) -> PiecewiseLinear:
-    """Place curves so that their mean, their median or their lowest quantile is the anchor.
-
-    The rises never fall; adding one number to all of them keeps their order, rounding included.
-    """
-    if anchor == "lowest":
-        return PiecewiseLinear(knots, anchors + rises)
-    shape = PiecewiseLinear(knots, rises)
-    if anchor == "median":
-        return PiecewiseLinear(knots, anchors + (rises - shape.quantile(rises.new_full((1,), 0.5))))
-    return PiecewiseLinear(knots, anchors + (rises - shape.mean()[..., None]), anchors.squeeze(-1))
+        anchors, steps = self.curve(features, constants, actions)
+        return Stepped(Support(self.knots, self.rates, self.offsets, self.config.anchor), anchors, steps)

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from monotau.distributions import Distribution, PiecewiseLinear
+from monotau.distributions import Distribution, Stepped, Support
 from monotau.errors import check_least
 from monotau.networks.heads.base import Constants, Estimate
 from monotau.networks.heads.implicit import Curve
-from monotau.networks.heads.ndqfn import CurveConfig, CurveHead, anchored
+from monotau.networks.heads.ndqfn import CurveConfig, CurveHead
 from monotau.networks.heads.proposals import ProposalConfig, Proposals, fraction_entropy
 from monotau.networks.layers import Layers
 
@@ -53,15 +53,15 @@ class NdqfnFqfHead(CurveHead):
         fractions: Float[Tensor, "B n"],
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
-    ) -> PiecewiseLinear:
+    ) -> Stepped:
         """Return quantile functions with lines between the cumulated increments; knots are not learned by this way."""
         with torch.no_grad():
             edges = self.proposals.edges(features)
             knots = ENDS[0] + (ENDS[1] - ENDS[0]) * edges
-        anchors, rises = self.curve(features, self.curve.increments.constants(knots), actions)
+        anchors, steps = self.curve(features, self.curve.increments.constants(knots), actions)
         if actions is None:
-            knots = knots[:, None, :].expand(rises.shape)
-        return anchored(knots, anchors, rises, self.config.anchor)
+            knots = knots[:, None, :].expand(*anchors.shape, -1)
+        return Stepped(Support.of(knots, self.config.anchor), anchors, steps)
 
     def side_loss(
         self,

@@ -7,10 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from monotau.distributions import Diracs
+from monotau.distributions import Diracs, cumulate
 from monotau.errors import check_least, check_positive
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, draw_fractions, quantile_loss
-from monotau.networks.heads.implicit import cumulate
 from monotau.networks.layers import ActionLayer, Layers, large_products
 
 FIRST_SCALE = 1.0
