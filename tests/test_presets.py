@@ -133,10 +133,11 @@ def test_the_named_algorithms_are_those_of_the_paper():
     assert {name for name, row in PRESETS.items() if row.noisy or row.dueling} == {"rainbow"}
     assert PRESETS["rainbow"].noisy
     assert PRESETS["rainbow"].dueling
-    replays = {name: row.replay for name, row in PRESETS.items() if row.replay != Uniform()}
+    replays = {name: row.replay for name, row in PRESETS.items() if row.replay is not None}
     usual = Prioritized(alpha=0.6, beta_start=0.4)
     schaul = Prioritized(alpha=0.6, beta_start=0.4, priority="td")
-    assert replays == {"rainbow": Prioritized(alpha=0.5), "prioritized": schaul} | dict.fromkeys(FAST, usual)
+    uniform = dict.fromkeys(("dqn", "double-dqn", "ndqfn-paper", "ndqfn-dpe-paper"), Uniform())
+    assert replays == uniform | {"rainbow": Prioritized(alpha=0.5), "prioritized": schaul} | dict.fromkeys(FAST, usual)
     assert (sixty_four.cosines, sixty_four.hidden, sixty_four.kappa) == (64, 512, 1.0)
 
 
@@ -189,11 +190,29 @@ def test_what_comes_later_wins():
 
 
 def test_only_the_outcome_must_be_valid():
-    """A capacity below the profile's warm-up is fine once a later layer lowers the warm-up."""
-    layers = {"replay": {"capacity_steps": 600}}, {"replay": {"warmup_steps": 500}}
-    assert resolve("ndqfn", *layers).config.replay.warmup_steps == 500
-    with pytest.raises(ConfigError, match=r"replay\.warmup_steps is 1000, but must be between 1 and"):
+    """A warm-up beyond the profile's capacity is fine once a later layer raises the capacity."""
+    layers = {"replay": {"warmup_steps": 200_000}}, {"replay": {"capacity_steps": 300_000}}
+    assert resolve("ndqfn", *layers).config.replay.warmup_steps == 200_000
+    with pytest.raises(ConfigError, match=r"replay\.warmup_steps is 200000, but must be between 1 and"):
         resolve("ndqfn", layers[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "warmup"),
+    [
+        ({}, 2_000),
+        ({"steps": 50}, 5),
+        ({"steps": 5}, 1),
+        ({"steps": 10**7}, 10_000),
+        ({"replay": {"capacity_steps": 600}}, 600),
+        ({"replay": {"warmup_steps": 70}}, 70),
+        ({"replay": {"kind": "uniform", "warmup_steps": 70}}, 70),
+    ],
+)
+def test_a_tenth_of_a_short_run_is_random_before_it_learns(given, warmup):
+    config = resolve("ndqfn", given).config
+    assert config.replay.warmup_steps == warmup
+    assert config.epsilon.decay_steps == config.steps // 5
 
 
 def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_those_of_the_profile():
@@ -201,15 +220,19 @@ def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_tho
     plain = take_names(file)[2]
     config = resolve("ndqfn-dpe", plain, {"head": {"kind": "iqn"}, "explorer": {"kind": "epsilon-greedy"}}).config
     hidden = PROFILES["classic"].settings["head"]["hidden"]
-    assert (config.head, config.explorer) == (Iqn(hidden=hidden), EpsilonGreedy())
+    assert (config.head, config.explorer) == (Iqn(hidden=hidden, kappa=0.1), EpsilonGreedy())
     same = resolve("ndqfn-dpe", plain, {"head": {"kind": "ndqfn"}}).config
-    assert same.head == Ndqfn(knots=9, hidden=33)
+    assert same.head == Ndqfn(knots=9, hidden=33, kappa=0.1)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile):
     given = PROFILES[profile].settings["replay"]
-    assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)
+    if profile == "classic":
+        given = given | {"warmup_steps": 2_000}  # a tenth of its steps
+        assert resolve("ndqfn", profile=profile).config.replay == Prioritized(**given)
+    else:
+        assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)
     layers = {"replay": {"kind": "prioritized"}}, {"replay": {"alpha": 0.5}}
     assert resolve("ndqfn", *layers, profile=profile).config.replay == Prioritized(**given, alpha=0.5)
     back = resolve("ndqfn", *layers, {"replay": {"kind": "uniform", "warmup_steps": 7}}, profile=profile)

@@ -47,8 +47,12 @@ class Profile:
         return found
 
 
-MEAN_LOSS: Mapping[str, Any] = {"kappa": 1.0}
-"""Of DQN, which has no quantiles: with the small kappa that suits these it would learn medians."""
+SMALL_KAPPA: Mapping[str, Any] = {"kappa": 0.1}
+"""In the unit of returns, about their deviation: with 1 most errors would lie in the quadratic part of the loss, which
+fits expectiles. Not for DQN, which would learn medians instead of means."""
+TRUE_QUANTILES: Mapping[str, Mapping[str, Any]] = dict.fromkeys(
+    ("ndqfn", "ndqfn-fqf", "iqn", "incremental-iqn", "implicit-sorted", "fqf", "qr", "nc-qr"), SMALL_KAPPA
+)
 
 PROFILES: Mapping[str, Profile] = {
     "atari": Profile(
@@ -113,7 +117,7 @@ PROFILES: Mapping[str, Profile] = {
             "steps": 20_000,
             "iteration_steps": 4_000,
             "log_every_steps": 1_000,
-            "head": {"hidden": 64, "kappa": 0.1},
+            "head": {"hidden": 64},
             "epsilon": {"end": 0.05, "longest_repeat": 30},
             "replay": {"capacity_steps": 100_000, "warmup_steps": 10_000},
             "optimiser": {"learning_rate": 5e-4, "anneal": 0.1, "epsilon": 0.01 / 32},
@@ -123,10 +127,10 @@ PROFILES: Mapping[str, Profile] = {
         # The unit of returns is at least a tenth of their size, so this is twice as far as they usually reach. Fewer
         # quantiles are enough, and cost a sixteenth.
         heads={
+            **TRUE_QUANTILES,
             "c51": {"atoms": 101, "low": -20.0, "high": 20.0},
-            "qr": {"quantiles": 50},
-            "nc-qr": {"quantiles": 50},
-            "dqn": MEAN_LOSS,
+            "qr": {"quantiles": 50, **SMALL_KAPPA},
+            "nc-qr": {"quantiles": 50, **SMALL_KAPPA},
         },
         explorers={"dpe": {"c": 0.1}},
     ),
