@@ -47,9 +47,10 @@ class Profile:
         return found
 
 
-SMALL_KAPPA: Mapping[str, Any] = {"kappa": 0.1}
-"""In the unit of returns, about their deviation: with 1 most errors would lie in the quadratic part of the loss, which
-fits expectiles. Not for DQN, which would learn medians instead of means."""
+SMALL_KAPPA: Mapping[str, Any] = {"kappa": 0.5}
+"""In the unit of returns, which is about their deviation. The smaller, the truer are the quantiles (CVaR(0.1) of normal
+returns is off by 6 % of the spread with 1, by 3.5 % with 0.5 and by 1 % with 0.1), and the noisier is control. Not for
+DQN, which would learn medians instead of means."""
 TRUE_QUANTILES: Mapping[str, Mapping[str, Any]] = dict.fromkeys(
     ("ndqfn", "ndqfn-fqf", "iqn", "incremental-iqn", "implicit-sorted", "fqf", "qr", "nc-qr"), SMALL_KAPPA
 )
