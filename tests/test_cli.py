@@ -80,7 +80,7 @@ REFUSED = [
     (["train", "--out"], "Missing value for argument '--out'. Expected 1 values."),
     (["train", "--head.support", "0.5", "0.1"], "head.support is (0.5, 0.1), but must be at least two points that"),
     (["train", "--head.support", "0.1,0.5"], "--head.support takes [FLOAT [FLOAT ...]], but: "),
-    (["train", "--replay.warmup-steps", "60000"], "replay.warmup_steps is 60000, but must be between 1 and"),
+    (["train", "--replay.warmup-steps", "600000"], "replay.warmup_steps is 600000, but must be between 1 and"),
     (["train", "--gamma", "nan"], "gamma is nan, but must be from 0 to 1"),
     (["train", "--return-scale", "0"], "return_scale is 0.0, but must be a finite number above 0: it is the unit of"),
     (["train", "--return-scale", "nan"], "return_scale is nan, but must be a finite number"),
@@ -108,7 +108,7 @@ REFUSED = [
     (["train", "--torso", "nope"], "torso.kind 'nope' is unknown."),
     (["train", "--replay", "nope"], "replay.kind 'nope' is unknown. Allowed: prioritized, uniform."),
     (["train", "--replay.kind"], "--replay needs a value."),
-    (["train", "--replay.alpha", "0.5"], "the option '--replay.alpha' is unknown here."),
+    (["train", "--replay", "uniform", "--replay.alpha", "0.5"], "the option '--replay.alpha' is unknown here."),
     (
         ["train", "--replay", "prioritized", "--replay.alpha", "2"],
         "replay.alpha is 2.0, but must be a number from",
@@ -245,7 +245,8 @@ def test_a_kind_may_be_named_as_in_a_file(words, call):
     shown = call("train", *words, "--replay.alpha", "0.5", "--show")
     assert shown == call("train", "--replay", "prioritized", "--replay.alpha", "0.5", "--show")
     replay = json.loads(shown[1])["replay"]
-    assert replay.items() >= (CLASSIC["replay"] | {"kind": "prioritized", "alpha": 0.5}).items()
+    warmup = {"warmup_steps": CLASSIC["steps"] // 10}
+    assert replay.items() >= (CLASSIC["replay"] | warmup | {"kind": "prioritized", "alpha": 0.5}).items()
 
 
 def test_flags_come_after_the_file_the_file_after_the_profile_and_that_after_the_preset(call, tmp_path):

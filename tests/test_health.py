@@ -197,7 +197,7 @@ def test_a_world_with_a_single_state_is_not_taken_for_a_dead_network(world, earl
     assert agent.history[-1]["q_std"] == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize(("bounds", "least"), [((-0.1, 0.1), 100), ((-10.0, -5.0), 20)])
+@pytest.mark.parametrize(("bounds", "least"), [((-0.1, 0.1), 100), ((-10.0, -9.5), 20)])
 def test_an_agent_whose_support_is_far_too_small_says_so(bounds, least, early, capsys):
     head = {"kind": "c51", "low": bounds[0], "high": bounds[1], "hidden": 8}
     agent = Agent("CartPole-v1", "c51", verbose=True, **(SMALL | {"head": head})).learn(300)

@@ -107,7 +107,7 @@ def test_the_plan_is_the_sum_of_its_parts():
 
 
 def test_the_plan_of_a_run_counts_what_the_run_makes():
-    resolved = small_run()
+    resolved = small_run(preset="ndqfn-paper")
     found = MemoryPlan.of(resolved, 10**10)
     training = Training(resolved, Agent.of(resolved).brain, Log(), Display(None))
     assert found.replay == (500 * 4 * 4, 500 * 13) == (training.replay._frames.nbytes, 6500)
@@ -195,7 +195,7 @@ def test_a_run_that_does_not_fit_leaves_no_directory(scarce, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(words)
     assert stop.value.code == 2
-    assert re.fullmatch(r"error: replay\.capacity_steps is 50000, but replay .*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"error: replay\.capacity_steps is 100000, but replay .*\n", capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
 
 
@@ -238,12 +238,12 @@ def told(monkeypatch, tmp_path, available, **settings):
 
 def test_much_is_told_before_it_is_taken(monkeypatch, tmp_path):
     large = {"replay": {"capacity_steps": 10_000_000}}
-    line = "memory: replay 0.29 GB + networks 0.00 GB + updates 0.00 GB + libraries 0.39 GB = 0.68 GB"
+    line = "memory: replay 0.37 GB + networks 0.00 GB + updates 0.00 GB + libraries 0.39 GB = 0.76 GB"
     assert told(monkeypatch, tmp_path, 20 * 10**9, **large) == f"{line} of 20.00 GB available\n"
 
 
 def test_a_machine_that_does_not_say_what_it_has_is_not_asked_to(monkeypatch, tmp_path):
-    assert told(monkeypatch, tmp_path, None, replay={"capacity_steps": 10_000_000}).endswith(" = 0.68 GB\n")
+    assert told(monkeypatch, tmp_path, None, replay={"capacity_steps": 10_000_000}).endswith(" = 0.76 GB\n")
 
 
 def test_little_is_not_worth_a_line(monkeypatch, tmp_path):
