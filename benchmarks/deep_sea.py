@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
     "n_step": 1,
     "torso": {"width": 64},
     "head": {"hidden": 64, "knots": 9, "online_fractions": 8, "target_fractions": 8, "cosines": 16},
-    "replay": {"capacity_steps": 100_000, "warmup_steps": 64},
+    "replay": {"kind": "uniform", "capacity_steps": 100_000, "warmup_steps": 64},
     "optimiser": {"learning_rate": 1e-3, "epsilon": 1e-8},
     "update": {"batch_size": 64, "every_steps": 1, "sync_every_steps": 100},
     "log_every_steps": 10**9,

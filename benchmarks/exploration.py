@@ -18,7 +18,7 @@ from monotau.envs import Grid
 STEPS, SIZE = 5_000, 15
 BONUS_WEIGHT = 10.0  # without rewards to weigh it against, the bonus must only outweigh the noise of learned values
 SETTINGS: dict[str, Any] = {
-    "replay": {"capacity_steps": 10_000, "warmup_steps": 200},
+    "replay": {"kind": "uniform", "capacity_steps": 10_000, "warmup_steps": 200},
     "optimiser": {"learning_rate": 5e-4},
     # Bonuses are read off some hundred steps after a sync, when the predictor has caught up with the new target.
     "update": {"batch_size": 32, "every_steps": 1, "sync_every_steps": 750},

@@ -48,7 +48,7 @@ FRACTIONS, ALPHA = np.arange(1, 100) / 100, 0.1
 SETTINGS: dict[str, Any] = {
     "n_step": 1,
     "torso": {"width": 32, "layers": 1},
-    "replay": {"capacity_steps": 5_000, "warmup_steps": 200},
+    "replay": {"kind": "uniform", "capacity_steps": 5_000, "warmup_steps": 200},
     "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 100},
     "optimiser": {"learning_rate": 2e-3, "epsilon": 1e-6},
     "epsilon": {"end": 0.5, "decay_steps": 0},
@@ -121,7 +121,9 @@ def measure(cell: Cell) -> Cell:
     head = {"hidden": 32} | HEADS[cell["preset"]]
     if cell["preset"] == "c51":
         head |= {"low": min(returns) - 0.5, "high": max(returns) + 0.5}
-    agent = Agent(name, cell["preset"], cell["seed"], head=head, gamma=world.gamma, steps=world.steps, **SETTINGS)
+    unit = 1.0 if cell["preset"] == "c51" else None  # its support is given in raw returns
+    about: dict[str, Any] = {"head": head, "gamma": world.gamma, "steps": world.steps, "return_scale": unit}
+    agent = Agent(name, cell["preset"], cell["seed"], **about, **SETTINGS)
     agent.learn(world.steps)
     found = asdict(distance_to(truths, agent)) | asdict(errors_to(truths, agent))
     return {column: number(round(value, 5)) for column, value in found.items()}

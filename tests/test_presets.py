@@ -136,7 +136,7 @@ def test_the_named_algorithms_are_those_of_the_paper():
     replays = {name: row.replay for name, row in PRESETS.items() if row.replay is not None}
     usual = Prioritized(alpha=0.6, beta_start=0.4)
     schaul = Prioritized(alpha=0.6, beta_start=0.4, priority="td")
-    uniform = dict.fromkeys(("dqn", "double-dqn", "ndqfn-paper", "ndqfn-dpe-paper"), Uniform())
+    uniform = dict.fromkeys(("dqn", "double-dqn", "ndqfn-paper", "ndqfn-dpe-paper", "ndqfn-deep-dpe"), Uniform())
     assert replays == uniform | {"rainbow": Prioritized(alpha=0.5), "prioritized": schaul} | dict.fromkeys(FAST, usual)
     assert (sixty_four.cosines, sixty_four.hidden, sixty_four.kappa) == (64, 512, 1.0)
 

@@ -85,9 +85,13 @@ PRESETS: Mapping[str, Preset] = {
         about="NDQFN explored by DPE backed up through time",
         head=Ndqfn(),
         explorer=DeepDpe(),
+        replay=Uniform(),  # as it was studied
         n_step=1,  # novelty of the states that n steps skip would be lost
         # Novelty is worth about 1, in the same unit as the rewards.
-        settings={"epsilon": {"end": 0.01, "decay_steps": 0}, "return_scale": 1.0},
+        settings={
+            "epsilon": {"end": 0.01, "decay_steps": 0, "longest_repeat": 1},
+            "return_scale": 1.0,
+        },
     ),
     "ndqfn-fqf": Preset(about="NDQFN with knots proposed for each state", head=NdqfnFqf()),
     "ndqfn-dpe-fast": Preset(

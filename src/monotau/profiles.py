@@ -94,6 +94,7 @@ PROFILES: Mapping[str, Profile] = {
     ),
     "minatar": Profile(
         about="images of about 10x10, such as MinAtar's",
+        heads=TRUE_QUANTILES,
         settings={
             "steps": 1_000_000,
             "iteration_steps": 50_000,
