@@ -282,7 +282,7 @@ def test_settings_are_given_by_keyword():
     assert config.head == Ndqfn(increment="softplus", hidden=8)
     assert (config.env.id, config.env.kwargs, config.env.frame_stack) == ("monotau/DeepSea-v0", {"size": 4}, 2)
     assert agent.spec.shape == (4, 4)
-    assert make(preset="ndqfn", head={"kind": "iqn", "hidden": 9}).config.head == Iqn(hidden=9, kappa=0.5)
+    assert make(preset="ndqfn", head={"kind": "iqn", "hidden": 9}).config.head == Iqn(hidden=9)
 
 
 @pytest.mark.parametrize(

@@ -220,9 +220,9 @@ def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_tho
     plain = take_names(file)[2]
     config = resolve("ndqfn-dpe", plain, {"head": {"kind": "iqn"}, "explorer": {"kind": "epsilon-greedy"}}).config
     hidden = PROFILES["classic"].settings["head"]["hidden"]
-    assert (config.head, config.explorer) == (Iqn(hidden=hidden, kappa=0.5), EpsilonGreedy())
+    assert (config.head, config.explorer) == (Iqn(hidden=hidden), EpsilonGreedy())
     same = resolve("ndqfn-dpe", plain, {"head": {"kind": "ndqfn"}}).config
-    assert same.head == Ndqfn(knots=9, hidden=33, kappa=0.5)
+    assert same.head == Ndqfn(knots=9, hidden=33)
 
 
 @pytest.mark.parametrize("profile", PROFILES)

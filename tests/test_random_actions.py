@@ -22,14 +22,14 @@ def test_the_share_of_random_steps_is_epsilon_however_long_they_are_repeated(lon
     assert taken.mean() == pytest.approx(epsilon, abs=0.02)
 
 
-def test_a_repeat_of_n_steps_has_a_chance_in_proportion_to_one_over_n() -> None:
+def test_a_repeat_of_n_steps_has_a_chance_in_proportion_to_one_over_n_squared() -> None:
     actions, taken = played(4, 1.0)
     assert taken.all()
     changes = np.flatnonzero(np.diff(actions[:, 0])) + 1
     lengths = np.diff(changes)
     shares = np.array([np.mean(lengths == length) for length in (1, 2, 3, 4)])
     # Two repeats in a row of one action of 50 look like one, hence not quite.
-    assert shares == pytest.approx(np.array([12, 6, 4, 3]) / 25, abs=0.03)
+    assert shares == pytest.approx(np.array([144, 36, 16, 9]) / 205, abs=0.03)
 
 
 def test_an_action_stays_the_same_while_it_is_repeated_and_lanes_are_independent() -> None:

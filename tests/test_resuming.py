@@ -67,7 +67,7 @@ def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, t
     weights = read_tensors(tmp_path / "cut" / "agent" / "weights.safetensors")
     assert weights["observations.batches"] > 50  # CartPole's speeds have no bounds
     unit, measured, _ = weights["returns.unit"].tolist()
-    assert (unit > 1) == (preset != "ndqfn-deep-dpe")  # whose unit is given
+    assert (unit != 1) == (preset != "ndqfn-deep-dpe")  # whose unit is given
     assert measured
 
 
@@ -161,7 +161,7 @@ def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, mo
     said = read_json(tmp_path / "run" / "diagnosis.json")
     assert (said["iteration"], said["step"] > 120, "the loss is nan" in said["error"]) == (2, True, True)
     assert said["batch"]["rewards"]["not_finite"] == 0
-    assert 0 < said["batch"]["rewards"]["least"] <= said["batch"]["rewards"]["largest"] < 3
+    assert 0 < said["batch"]["rewards"]["least"] <= said["batch"]["rewards"]["largest"] < 10
     bad = {name for name, numbers in said["weights"].items() if numbers["not_finite"]}
     assert len(bad) == 1
     assert said["last_lines"][-1]["step"] <= said["step"]
@@ -213,7 +213,7 @@ def test_what_was_measured_of_observations_and_rewards_goes_on_after_a_cut(tmp_p
         with pytest.raises(Cut):
             train("cut")
     again = train("cut")
-    assert again.unit == whole.unit > 7  # the deviation of returns of one to five rewards
+    assert again.unit == whole.unit > 1.5  # a quarter of the deviation of returns of one to five rewards
     assert again.brain.scaling.batches == whole.brain.scaling.batches
     assert 30 < 1 / again.brain.scaling.factor.min() < 300
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []

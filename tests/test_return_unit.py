@@ -27,6 +27,11 @@ def replay_of(rewards, kind="uniform", capacity=50):
     return replay
 
 
+def of_unit(unit):
+    """A replay whose returns have that unit."""
+    return replay_of([4 * unit])
+
+
 def add(replay, rewards):
     yes, no, frame = np.ones(1, bool), np.zeros(1, bool), np.zeros(1, np.float32)
     for reward in rewards:
@@ -37,19 +42,19 @@ def measured(*returns):
     return measure(np.array(returns, np.float64))
 
 
-def test_the_unit_is_the_mean_deviation_of_returns_from_their_median():
+def test_the_unit_is_a_quarter_of_the_mean_deviation_of_returns_from_their_median():
     # Median 2; the deviations are 1, 0, 3 and 4 of 1, 2, 5 and -2: a return of 0 says that nothing was met.
-    assert measured(1, 2, 0, 5, -2, 2) == pytest.approx((1 + 0 + 3 + 4 + 0) / 5)
+    assert measured(1, 2, 0, 5, -2, 2) == pytest.approx((1 + 0 + 3 + 4 + 0) / 5 / 4)
 
 
-def test_returns_that_are_much_alike_have_a_tenth_of_their_size_as_unit():
-    assert measured(99, 100, 101) == pytest.approx(10)
-    assert measured(-99, -100, -101) == pytest.approx(10)
+def test_returns_that_are_much_alike_count_as_deviating_by_a_tenth_of_their_size():
+    assert measured(99, 100, 101) == pytest.approx(10 / 4)
+    assert measured(-99, -100, -101) == pytest.approx(10 / 4)
 
 
 @pytest.mark.parametrize("returns", [[5, 5, 5], [5, 5 + 1e-9, 5], [-5, 0, -5], [5]])
-def test_returns_that_are_the_same_have_their_size_as_unit(returns):
-    assert measured(*returns) == pytest.approx(5)
+def test_returns_that_are_the_same_have_a_quarter_of_their_size_as_unit(returns):
+    assert measured(*returns) == pytest.approx(5 / 4)
 
 
 @pytest.mark.parametrize("returns", [[], [0.0, -0.0, 0.0]])
@@ -82,35 +87,35 @@ def test_nothing_is_found_while_rewards_are_zero_and_it_is_looked_for_again(kind
     unit.look(replay, 10 + RETRY_STEPS - 1)
     assert not unit.measured
     unit.look(replay, 10 + RETRY_STEPS)
-    assert (unit.value, unit.measured) == (2.0, True)
+    assert (unit.value, unit.measured) == (0.5, True)
 
 
 def test_it_is_looked_at_again_when_the_number_of_steps_has_doubled():
     unit = ReturnUnit(None)
-    unit.look(replay_of([5]), 100)
-    unit.look(replay_of([50]), 199)
+    unit.look(of_unit(5), 100)
+    unit.look(of_unit(50), 199)
     assert unit.value == 5.0
-    assert unit.look(replay_of([50]), 200) == pytest.approx(0.1)
+    assert unit.look(of_unit(50), 200) == pytest.approx(0.1)
     assert unit.value == 50.0
-    unit.look(replay_of([500]), 399)
+    unit.look(of_unit(500), 399)
     assert unit.value == 50.0
-    assert unit.look(replay_of([0.5]), 400) == pytest.approx(100)
+    assert unit.look(of_unit(0.5), 400) == pytest.approx(100)
     assert unit.value == 0.5
 
 
 @pytest.mark.parametrize(("later", "expected"), [(9.9, 5.0), (10.1, 10.1), (2.6, 5.0), (2.4, 2.4)])
 def test_a_unit_that_is_half_or_twice_as_large_is_good_enough(later, expected):
     unit = ReturnUnit(None)
-    assert unit.look(replay_of([5]), 100) == 1  # nothing was predicted in another unit before
-    unit.look(replay_of([later]), 200)
+    assert unit.look(of_unit(5), 100) == 1  # nothing was predicted in another unit before
+    unit.look(of_unit(later), 200)
     assert unit.value == pytest.approx(expected)
-    unit.look(replay_of([1000]), 300)
+    unit.look(of_unit(1000), 300)
     assert unit.value == pytest.approx(expected)
 
 
 def test_a_unit_that_is_given_is_kept():
     unit = ReturnUnit(7.0)
-    unit.look(replay_of([500]), 1000)
+    unit.look(of_unit(500), 1000)
     assert (unit.value, unit.measured) == (7.0, True)
     agent = briefly_learned("dqn", return_scale=2)
     assert (agent.unit, agent.config.return_scale) == (2.0, 2.0)
@@ -118,12 +123,12 @@ def test_a_unit_that_is_given_is_kept():
 
 def test_the_state_carries_over():
     one, other = ReturnUnit(None), ReturnUnit(None)
-    one.look(replay_of([3]), 100)
+    one.look(of_unit(3), 100)
     other.load_state(one.state())
     for unit in (one, other):
-        unit.look(replay_of([30]), 150)
+        unit.look(of_unit(30), 150)
         assert (unit.value, unit.measured) == (3.0, True)
-        unit.look(replay_of([30]), 200)
+        unit.look(of_unit(30), 200)
         assert unit.value == 30.0
 
 

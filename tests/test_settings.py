@@ -77,7 +77,7 @@ def test_a_part_is_written_under_the_name_of_its_table():
 def test_another_kind_brings_its_own_defaults_and_the_same_kind_keeps_what_was_set():
     base = override(BASE, {"head": {"hidden": 9}}, KINDS)
     assert override(base, {"head": {"kind": "iqn"}}, KINDS).head == Iqn()
-    assert override(base, {"head": {"kind": "ndqfn", "knots": 5}}, KINDS).head == Ndqfn(hidden=9, knots=5, kappa=0.5)
+    assert override(base, {"head": {"kind": "ndqfn", "knots": 5}}, KINDS).head == Ndqfn(hidden=9, knots=5)
 
 
 UNKNOWN = [

@@ -59,7 +59,6 @@ def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
 
 
 PAPER_NDQFN = Ndqfn(anchor="lowest", baseline="sigmoid", increment="relu", increment_scale="1/N", stratified=False)
-PAPER_KAPPA = {"head": {"kappa": 1.0}}
 IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
 DQN_ADAM = adam(6.25e-5, 1.5e-4)
 C51_ADAM = adam(2.5e-4)
@@ -72,11 +71,8 @@ PRESETS: Mapping[str, Preset] = {
         head=PAPER_NDQFN,
         explorer=Dpe(kappa=1.0),
         replay=Uniform(),
-        settings=PAPER_KAPPA,
     ),
-    "ndqfn-paper": Preset(
-        about="NDQFN to the letter of the paper", head=PAPER_NDQFN, replay=Uniform(), settings=PAPER_KAPPA
-    ),
+    "ndqfn-paper": Preset(about="NDQFN to the letter of the paper", head=PAPER_NDQFN, replay=Uniform()),
     "ndqfn-vpe": Preset(
         about="NDQFN explored by the value-based prediction error", head=Ndqfn(), explorer=Dpe(error="value")
     ),

@@ -16,8 +16,10 @@ RETRY_STEPS = 100
 """Steps between two looks while every reward was zero."""
 TOLERANCE = 2.0
 """A new measurement counts if it is this many times larger or smaller than the unit in use."""
+SHARE = 0.25
+"""Of the returns' deviation that is the unit. With all of it control wavers: an update moves values too far."""
 LEAST_SHARE = 0.1
-"""The unit is at least this share of the returns' size: what is many units away is slow to reach."""
+"""Of the returns' size that counts as their deviation at least: what is many units away is slow to reach."""
 ROUNDING = 1e-6
 """Returns that deviate by less than this share of their size are the same."""
 
@@ -65,7 +67,7 @@ class ReturnUnit:
 
 
 def measure(returns: Float64[np.ndarray, " N"]) -> float | None:
-    """Return the mean deviation of discounted returns from their median, or nothing where all are zero.
+    """Return a quarter of the mean deviation of discounted returns from their median, or nothing if all are zero.
 
     Returns, not rewards: a network that must predict 100 times its unit takes thousands of updates to get there, and
     while it climbs, high quantiles run ahead of the targets and low ones stay behind, so that spread is invented.
@@ -76,5 +78,5 @@ def measure(returns: Float64[np.ndarray, " N"]) -> float | None:
         return None
     size = float(np.abs(present).mean())
     deviation = float(np.abs(present - np.median(present)).mean())
-    unit = max(deviation, LEAST_SHARE * size) if deviation > ROUNDING * size else size
+    unit = SHARE * (max(deviation, LEAST_SHARE * size) if deviation > ROUNDING * size else size)
     return unit if math.isfinite(unit) and unit > 0 else None

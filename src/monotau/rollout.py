@@ -53,9 +53,9 @@ class RandomActions:
 def _lengths(longest: int) -> tuple[Float[np.ndarray, " n"], float]:
     """Chances that a repeat is of at most 1, 2, ... steps but not all, and its mean length.
 
-    The chance of a length is in proportion to one over it.
+    The chance of a length is in proportion to one over its square.
     """
-    shares = 1 / np.arange(1, longest + 1)
+    shares = 1.0 / np.arange(1, longest + 1) ** 2
     shares /= shares.sum()
     return shares.cumsum()[:-1], float(shares @ np.arange(1, longest + 1))
 

@@ -92,7 +92,7 @@ def test_the_loss_gives_every_weight_a_finite_gradient_and_the_target_none(name,
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
         # Steps shared out by a softmax take no notice of what is added to all of them, but for rounding.
-        scaled = getattr(head.config, "increment", None) == "scaled"
+        scaled = getattr(SMALL_HEADS[name], "increment", None) == "scaled"
         shared = scaled and ".increments.last." in parameter_name and "bias" in parameter_name
         assert shared or parameter.grad.abs().sum() > 0, parameter_name
     assert all(parameter.grad is None for parameter in other.parameters())

@@ -24,9 +24,10 @@ class EpsilonSchedule:
     decay_steps: int = 250_000
     """Steps, after the warm-up, over which it falls in a straight line from start to end."""
     longest_repeat: int = 1
-    """Most steps in a row for which a random action is repeated: n steps with a probability in proportion to 1/n (after
-    the epsilon-z-greedy of Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon. It falls
-    with epsilon, to 1 at the end of the decay: single random actions are what tells good actions from better ones."""
+    """Most steps in a row for which a random action is repeated: n steps with a probability in proportion to 1/n^2
+    (epsilon-z-greedy, Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon. The longest
+    repeat falls with epsilon, to 1 at the end of the decay: single random actions are what tells good actions from
+    better ones."""
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
