@@ -52,7 +52,7 @@ def distance_to_loss_truth(agent: Agent, state: int, action: int, outcomes, kapp
 @PRESETS
 def test_a_coin_is_learned_as_the_loss_sees_it(preset):
     """With kappa = 1 the answer below the median is -1 + tau/(1-tau), not -1."""
-    agent = train("monotau/Coin-v0", preset, 3000, kappa=1.0)
+    agent = train("monotau/Coin-v0", preset, 3000, kappa=1.0, return_scale=1.0)
     for (state, action), outcomes in truth("monotau/Coin-v0", 0.9).items():
         assert huber_quantile(outcomes, 0.25, 1.0) == pytest.approx(-1 + 0.25 / 0.75)
         assert distance_to_loss_truth(agent, state, action, outcomes, 1.0) < 0.15
