@@ -107,7 +107,7 @@ PROFILES: Mapping[str, Profile] = {
         warmup_share=0.1,
         torso_settings={"mlp": {"width": 128, "norm": True}},
         settings={
-            "steps": 28_000,
+            "steps": 20_000,
             "iteration_steps": 4_000,
             "log_every_steps": 1_000,
             "head": {"hidden": 64},
