@@ -215,6 +215,11 @@ def test_a_tenth_of_a_short_run_is_random_before_it_learns(given, warmup):
     assert config.epsilon.decay_steps == config.steps // 5
 
 
+def test_sizes_of_a_replay_that_are_no_numbers_are_refused_in_one_line():
+    with pytest.raises(ConfigError, match=r"^replay\.\w+ is '\w+', but must be a whole number"):
+        resolve("ndqfn", {"replay": {"warmup_steps": "few", "capacity_steps": "many"}})
+
+
 def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_those_of_the_profile():
     file = resolve("ndqfn-dpe", {"head": {"knots": 9, "hidden": 33}}).config.to_plain()
     plain = take_names(file)[2]

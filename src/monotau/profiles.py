@@ -43,7 +43,7 @@ class Profile:
             most = [
                 number for name in ("warmup_steps", "capacity_steps") if isinstance(number := replay.get(name), int)
             ]
-            found["replay"] = {"warmup_steps": max(1, min(int(self.warmup_share * steps), *most))}
+            found["replay"] = {"warmup_steps": max(1, min([int(self.warmup_share * steps), *most]))}
         return found
 
 
