@@ -26,10 +26,6 @@ def test_the_gradient_of_quantiles_agrees_with_finite_differences() -> None:
     assert gradcheck(lambda values: PiecewiseLinear(KNOTS, values).quantile(TAUS), curves(0))
 
 
-def test_the_gradient_of_quantiles_as_a_matrix_product_agrees_with_finite_differences() -> None:
-    assert gradcheck(lambda values: PiecewiseLinear(KNOTS, values).ramp_quantile(TAUS.expand(3, 2, -1)), curves(6))
-
-
 def test_the_gradient_of_the_mean_agrees_with_finite_differences() -> None:
     assert gradcheck(lambda values: PiecewiseLinear(KNOTS, values).mean(), curves(1))
 

@@ -20,7 +20,7 @@ from naive_twins import (
 )
 from torch import Tensor
 
-from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear
+from monotau.distributions import Categorical, Diracs, Distribution
 
 every_layout = pytest.mark.parametrize("layout", LAYOUTS)
 ALL_32NDS = [i / 32 for i in range(1, 33)]  # every edge that `make` can draw
@@ -58,16 +58,6 @@ def test_quantiles_take_other_fractions_for_each_batch_entry(layout: str) -> Non
     distribution = make(layout, seed=3)
     taus = torch.rand(*BATCH, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     close(distribution.quantile(taus), naive_quantiles(distribution, taus))
-
-
-@pytest.mark.parametrize("layout", ["lines", "lines with batched knots"])
-def test_quantiles_as_a_matrix_product_agree_up_to_rounding(layout: str) -> None:
-    curves = make(layout, seed=23)
-    assert isinstance(curves, PiecewiseLinear)
-    shared = torch.cat([TAUS, torch.zeros(1, dtype=torch.float64)]).expand(*BATCH, -1)
-    own = torch.rand(*BATCH, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for taus in (shared, own):
-        close(curves.ramp_quantile(taus), naive_quantiles(curves, taus))
 
 
 @every_layout

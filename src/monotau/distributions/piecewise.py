@@ -19,8 +19,6 @@ class PiecewiseLinear(Distribution):
 
     knots: Float[Tensor, "*shared K"]
     values: Float[Tensor, "*batch K"]
-    centre: Float[Tensor, "*batch"] | None = None
-    """The mean, where it is known; else it is computed."""
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -43,21 +41,10 @@ class PiecewiseLinear(Distribution):
 
         Departure: the paper integrates over [p0, pN] only (mass 0.998), which is not an expectation.
         """
-        if self.centre is not None:
-            return self.centre
         half = self.knots.diff(dim=-1) / 2
         first, last = self.knots[..., :1], self.knots[..., -1:]
         weights = torch.cat([half, 1 - last], dim=-1) + torch.cat([first, half], dim=-1)
         return (self.values * weights).sum(dim=-1)
-
-    def ramp_quantile(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
-        """Return the same quantiles as one matrix product: theta_0 + sum_i Delta_i * ramp_i(tau).
-
-        Faster than `quantile` both ways, for the loss; its rounding could make a curve fall by an ulp.
-        """
-        start, width = self.knots[..., None, :-1], self.knots.diff(dim=-1)[..., None, :]
-        ramps = ((taus[..., None] - start) / width).clamp(0, 1)  # *batch M N
-        return self.values[..., :1] + (ramps @ self.values.diff(dim=-1)[..., None]).squeeze(-1)
 
     def curve(self) -> Float[Tensor, "*batch K"]:
         """Quantiles at the knots."""
@@ -65,14 +52,12 @@ class PiecewiseLinear(Distribution):
 
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "PiecewiseLinear":
         """Return the distribution of `shift + scale * Z`."""
-        centre = None if self.centre is None else shift + scale * self.centre
-        return PiecewiseLinear(self.knots, shift[..., None] + scale[..., None] * self.values, centre)
+        return PiecewiseLinear(self.knots, shift[..., None] + scale[..., None] * self.values)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PiecewiseLinear":
         """Apply `function` to the batched tensors."""
         knots = self.knots if self.knots.ndim == 1 else function(self.knots)
-        centre = None if self.centre is None else function(self.centre[..., None])[..., 0]
-        return PiecewiseLinear(knots, function(self.values), centre)
+        return PiecewiseLinear(knots, function(self.values))
 
 
 def uniform_support(count: int) -> tuple[float, ...]:
