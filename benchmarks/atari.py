@@ -16,13 +16,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from monotau.brain import Brain
-from monotau.devices import torch_threads
-from monotau.log import Log
-from monotau.presets import resolve
-from monotau.progress import Display
-from monotau.rollout import Rollout
-from monotau.train import Training
+from monotau.agent import Agent
+from monotau.config.presets import resolve
+from monotau.learning.rollout import Rollout
+from monotau.networks.devices import torch_threads
+from monotau.runs.metrics import Log
+from monotau.runs.progress import Display
 
 PARTS = ("env", "act", "sample", "learn", "other")
 
@@ -39,14 +38,13 @@ class Timed:
             "epsilon": {"end": 0.01, "decay_steps": 0},
         }
         self.resolved = resolve(preset, layer, {} if threads is None else {"threads": threads})
-        config = self.resolved.config
-        brain = Brain(config, self.resolved.envs.observation_spec, self.resolved.envs.num_actions)
-        self.training = Training(self.resolved, brain, Log(), Display(None))
+        agent = Agent.of(self.resolved)
+        self.training, networks = agent.start_training(Log(), Display(None)), agent.networks
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.steps = self.updates = 0
-        brain.curious.act = self._timed("act", brain.curious.act)  # type: ignore[method-assign]
-        brain.learner.update = self._timed("learn", brain.learner.update)  # type: ignore[method-assign]
-        brain.explorer.learn = self._timed("learn", brain.explorer.learn)  # type: ignore[method-assign]
+        networks.exploration_policy.act = self._timed("act", networks.exploration_policy.act)  # type: ignore[method-assign]
+        networks.learner.update = self._timed("learn", networks.learner.update)  # type: ignore[method-assign]
+        networks.explorer.learn = self._timed("learn", networks.explorer.learn)  # type: ignore[method-assign]
         replay = self.training.replay
         replay.sample = self._timed("sample", replay.sample)  # type: ignore[method-assign]
         replay.update = self._timed("sample", replay.update)  # type: ignore[method-assign]

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from monotau.log import METRICS, Line, read_lines
 from monotau.report.figures import draw_learning_curve
-from monotau.storage import read_json
+from monotau.runs.files import read_json
+from monotau.runs.metrics import METRICS, Line, read_lines
 
 HOME = Path(__file__).parent.parent / "results" / "atari"
 

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.cells import Cell, arguments, is_of, number, read_rows, run_cells
 from monotau import Agent
-from monotau.presets import DEFAULT_PRESET, PRESETS
+from monotau.config.presets import DEFAULT_PRESET, PRESETS
 
 TARGETS = {
     "Acrobot-v1": -80.0,

@@ -26,7 +26,7 @@ import numpy as np
 from gymnasium import spaces
 
 from monotau import Agent
-from monotau.suites.workers import python_command
+from monotau.suites.workers.local import python_command
 
 ACTORS = (1, 2, 4, 8)
 JOBS = 2

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from monotau.log import TIMING, read_lines
-from monotau.manifest import generations
+from monotau.runs.manifest import generations
+from monotau.runs.metrics import TIMING, read_lines
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -16,8 +16,8 @@ from monotau.report.reading import ReportedRun
 from monotau.report.runs import read_runs
 from monotau.report.solving import solved_at
 from monotau.report.study import Study
-from monotau.scores.statistics import Sample, probability_of_improvement
-from monotau.scores.summary import Estimate, estimate
+from monotau.results.statistics import Sample, probability_of_improvement
+from monotau.results.summary import Estimate, estimate
 
 PAIRS = (
     ("ndqfn", "iqn-star"),

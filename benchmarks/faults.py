@@ -28,10 +28,10 @@ from rich.progress import track
 
 from benchmarks.endings import differences, end_of
 from benchmarks.soak import soak
-from monotau import checkpoint, run
+from monotau.config.presets import Resolved, resolve
 from monotau.errors import ConfigError, StorageFault
-from monotau.presets import Resolved, resolve
-from monotau.run import train_into
+from monotau.runs import checkpoint, runner
+from monotau.runs.runner import train_into
 
 PRESETS = ("dqn", "c51", "qr-dqn", "iqn", "fqf", "rainbow", "ndqfn", "ndqfn-dpe")
 ENVS = ("CartPole-v1", "MinAtar/Breakout-v1", "monotau/DeepSea-v0")
@@ -59,7 +59,7 @@ def settled(preset: str, env: str) -> Resolved:
 def child(directory: Path, preset: str, env: str, saving: "Synchronized[int]", slowed: bool) -> None:
     """Train in this process, without pictures; `saving` says how many saves have begun, negative while inside one."""
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        setattr(run, name, lambda *_: None)
+        setattr(runner, name, lambda *_: None)
     save, fsync = checkpoint.Checkpoints.save, os.fsync
 
     def counted(*arguments: Any) -> None:
@@ -162,7 +162,7 @@ def full_disks(count: int) -> dict[str, Any]:
     resolved = settled("qr-dqn", "CartPole-v1")
     seen: dict[str, Any] = {"sizes": 0, "stopped": 0, "finished": 0, "wrong": []}
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        setattr(run, name, lambda *_: None)
+        setattr(runner, name, lambda *_: None)
     with TemporaryDirectory() as home:
         train_into(Path(home) / "whole", resolved, Console(quiet=True))
         whole = end_of(Path(home) / "whole")

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from monotau import Agent
-from monotau.devices import torch_threads
-from monotau.streams import numpy_stream, torch_stream
+from monotau.networks.devices import torch_threads
+from monotau.seeding import numpy_stream, torch_stream
 
 BATCH = 256
 
@@ -26,27 +26,27 @@ def measure(preset: str, env: str, seed: int, steps: int, updates: int, every: i
     }
     agent = Agent(env, preset, seed, profile="atari", iteration_steps=steps, **settings)
     agent.learn(steps)
-    training, brain = agent._training, agent.brain
+    training, networks = agent._training, agent.networks
     assert training is not None  # noqa: S101
     drawing, learning = numpy_stream(seed, "features"), torch_stream(seed, "features")
-    look = training.replay.sample(BATCH, numpy_stream(seed, "look")).to(brain.device)
+    look = training.replay.sample(BATCH, numpy_stream(seed, "look")).to(networks.device)
     with torch_threads(threads):
         for update in range(updates + 1):
             if update % every == 0:
                 print(
                     json.dumps({"preset": preset, "updates": update} | state_of(agent, look.observations)), flush=True
                 )
-            batch = training.replay.sample(agent.config.update.batch_size, drawing).to(brain.device)
-            made = brain.learner.update(batch, learning, with_current=brain.explorer.wants_target)
-            brain.explorer.learn(batch, made.current, learning)
+            batch = training.replay.sample(agent.config.update.batch_size, drawing).to(networks.device)
+            made = networks.learner.update(batch, learning, with_current=networks.explorer.wants_target)
+            networks.explorer.learn(batch, made.current, learning)
             if (update + 1) % (agent.config.update.sync_every_steps // agent.config.update.every_steps) == 0:
-                brain.learner.sync()
+                networks.learner.sync()
 
 
 @torch.no_grad()
 def state_of(agent: Agent, observations: torch.Tensor) -> dict[str, float]:
     """Return the numbers about features and values."""
-    network = agent.brain.learner.online
+    network = agent.networks.learner.online
     features = network.torso(observations)
     dead = (features == 0).all(dim=0).float().mean().item()
     means = [agent.distribution(row.numpy()).mean().max().item() for row in observations[:64]]

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from monotau import Agent
-from monotau.devices import torch_threads
 from monotau.envs import Grid
+from monotau.networks.devices import torch_threads
 from monotau.replay import Batch
-from monotau.streams import numpy_stream, torch_stream
+from monotau.seeding import numpy_stream, torch_stream
 
 ACTIONS = len(Grid.MOVES)
 DISCOUNT, BATCH = 0.97, 32
@@ -57,7 +57,7 @@ def measure(
 ) -> Bonuses:
     """Replay half of the pairs and compare the bonuses."""
     agent = Agent("monotau/Grid-v0", preset, seed, env_settings={"kwargs": {"size": size}}, **settings)
-    learner, explorer = agent.brain.learner, agent.brain.explorer
+    learner, explorer = agent.networks.learner, agent.networks.explorer
     rng, generator = numpy_stream(seed, "novelty"), torch_stream(seed, "novelty")
     pairs = rng.permutation(size * size * ACTIONS)
     seen, unseen = np.split(pairs, 2)

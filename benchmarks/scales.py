@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from monotau import Agent
+from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.envs import Inventory
-from monotau.presets import DEFAULT_PRESET, PRESETS
 
 FACTORS = (0.01, 1.0, 100.0)
 TOLERANCE = 1e-4

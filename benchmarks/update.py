@@ -15,13 +15,14 @@ import torch
 
 from monotau.envs.spec import ObservationSpec
 from monotau.explorers import Dpe, EpsilonGreedy, ExplorerConfig
-from monotau.learner import Learner
-from monotau.networks.compiling import Compiler
-from monotau.networks.factory import NetworkFactory, OptimiserConfig
+from monotau.learning.learner import Learner
+from monotau.networks.compile import Compiler
+from monotau.networks.factory import NetworkFactory
 from monotau.networks.heads import HeadConfig
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.layers import Layers, Precision, multiplies_bf16
+from monotau.networks.optimiser import OptimiserConfig
 from monotau.networks.torsos import Nature
 from monotau.replay import Ring, Steps, Uniform
 

@@ -16,7 +16,7 @@ from torch.optim import optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from monotau import brain
+from monotau.learning import agent_networks
 
 ELSEWHERE = torch.device("meta")
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
@@ -85,7 +85,7 @@ def other_device() -> Iterator[torch.device]:
     """Let agents that are made in the block live on the other device."""
     autocast, fused = torch.autocast, optimizer._get_fused_kernels_supported_devices
     with pytest.MonkeyPatch.context() as patch, _Factories():
-        patch.setattr(brain, "pick_device", lambda name: ELSEWHERE)
+        patch.setattr(agent_networks, "pick_device", lambda name: ELSEWHERE)
         patch.setattr(
             torch, "autocast", lambda kind, **options: autocast(kind.replace(ELSEWHERE.type, "cpu"), **options)
         )

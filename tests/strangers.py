@@ -175,13 +175,12 @@ def serve(home: Path) -> None:
     """Make an agent and a run, and carry out orders until there are no more."""
     import torch
 
-    from monotau import run
     from monotau.agent import Agent
-    from monotau.checkpoint import Checkpoints
-    from monotau.log import Log
-    from monotau.presets import resolve
-    from monotau.progress import Display
-    from monotau.train import Training
+    from monotau.config.presets import resolve
+    from monotau.runs import runner
+    from monotau.runs.checkpoint import Checkpoints
+    from monotau.runs.metrics import Log
+    from monotau.runs.progress import Display
     from tests.small_runs import SMALL, silent
 
     torch.set_num_threads(1)
@@ -191,11 +190,11 @@ def serve(home: Path) -> None:
         if order == "load":
             return lambda: Agent.load(path).actions
         if order == "state":
-            return lambda: run.state_of(path, resolved.config)
+            return lambda: runner.state_of(path, resolved.config)
         if order == "control":
             return control
         agent = Agent.of(resolved)
-        training = Training(resolved, agent.brain, Log(), Display(silent()))
+        training = agent.start_training(Log(), Display(silent()))
         checkpoints = Checkpoints(path, resolved.config)
 
         def resume() -> Any:
@@ -207,8 +206,8 @@ def serve(home: Path) -> None:
         return resume
 
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        setattr(run, name, lambda *_: None)
-    run.train_into(home / "run", resolved, silent())
+        setattr(runner, name, lambda *_: None)
+    runner.train_into(home / "run", resolved, silent())
     Agent.of(resolved).save(home / "agent")
     for order, place in (("load", "agent"), ("state", "run"), ("resume", "run")):  # imports what is imported late
         measured(prepare, order, home / place)

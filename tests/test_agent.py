@@ -16,7 +16,7 @@ from monotau.envs import Chain, DeepSea
 from monotau.errors import ConfigError, StorageFault
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.tensors import read_tensors, write_tensors
+from monotau.runs.tensors import read_tensors, write_tensors
 from tests.small_runs import SMALL, Frames
 
 IMAGE = spaces.Box(0, 255, (6, 7, 2), np.uint8)
@@ -44,13 +44,13 @@ def observations(agent, count=32, seed=0):
 
 def undecided(agent):
     """Make all actions equally good on average, so that a small network's choice depends on what it sees."""
-    batch, network = observations(agent), agent.brain.learner.online
+    batch, network = observations(agent), agent.networks.learner.online
     stacks = np.repeat(batch[:, None], agent.config.env.frame_stack, axis=1)
     means = agent.distribution(stacks if stacks.shape[1] > 1 else batch).mean().mean(dim=0)
     with torch.no_grad():
         head = network.head.network if network.head.samples else network.head.curve.location
         head.last.advantages.bias.view(agent.actions, -1)[:, 0].sub_(means / agent.unit)
-    network.changed()
+    network.invalidate_cache()
     assert len(set(agent.predict(batch)[0].tolist())) > 1
     return agent
 
@@ -341,11 +341,11 @@ def test_a_verbose_agent_reports_on_standard_error(capsys):
 def test_an_agent_comes_back_from_disk_bit_by_bit(kind, tmp_path):
     preset, settings = KINDS[kind]
     agent = make("CartPole-v1", preset, seed=3, **settings).learn(120)
-    explorer, batch, taus = agent.brain.explorer, observations(agent), torch.linspace(0, 1, 7)
+    explorer, batch, taus = agent.networks.explorer, observations(agent), torch.linspace(0, 1, 7)
     if settings:  # a frozen target that its seed alone would not bring back
         with torch.no_grad():
             next(explorer.target.parameters()).add_(0.1)
-        explorer.target.changed()
+        explorer.target.invalidate_cache()
     agent.save(tmp_path / "deep" / "agent")
     loaded = Agent.load(str(tmp_path / "deep" / "agent"))
     assert loaded.config == agent.config
@@ -354,7 +354,7 @@ def test_an_agent_comes_back_from_disk_bit_by_bit(kind, tmp_path):
     assert torch.equal(loaded.distribution(batch).curve(), agent.distribution(batch).curve())
     if kind != "ndqfn":
         assert torch.equal(loaded.bonus(batch), agent.bonus(batch))
-        assert torch.equal(loaded.brain.explorer.moments, explorer.moments)
+        assert torch.equal(loaded.networks.explorer.moments, explorer.moments)
         assert (explorer.moments[0] > 0) == bool(settings)
     fresh = make("CartPole-v1", preset, seed=3, **settings)
     assert not torch.equal(fresh.quantiles(batch, taus), agent.quantiles(batch, taus))

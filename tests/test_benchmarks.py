@@ -14,11 +14,11 @@ from benchmarks.evidence import compared, verdict
 from benchmarks.probes import FRACTIONS, cvar_of, errors_to, means, quantiles_of
 
 from monotau import Agent, Diracs
+from monotau.config.presets import PRESETS
 from monotau.envs import LargeReturns, LongChain, list_envs
 from monotau.envs.deep_sea import DeepSea
-from monotau.presets import PRESETS
 from monotau.report.study import Study
-from monotau.scores.summary import Estimate
+from monotau.results.summary import Estimate
 from tests.report.made_up import evaluation, fake_run
 
 

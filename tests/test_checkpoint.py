@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from benchmarks.endings import contents
 
-from monotau import checkpoint
 from monotau.agent import Agent
-from monotau.checkpoint import Checkpoints
+from monotau.config.presets import resolve
 from monotau.errors import StorageFault
-from monotau.log import Log
-from monotau.manifest import generations, newest_agent
-from monotau.presets import resolve
-from monotau.progress import Display
-from monotau.storage import read_json
-from monotau.train import Training
+from monotau.runs import checkpoint
+from monotau.runs.checkpoint import Checkpoints
+from monotau.runs.files import read_json
+from monotau.runs.manifest import generations, newest_agent
+from monotau.runs.metrics import Log
+from monotau.runs.progress import Display
 from tests.small_runs import SMALL
 from tests.tiny_runs import SETTINGS, TOUCHES, Cut, fail_at, tiny
 
@@ -40,7 +39,7 @@ def trained(log, directory, preset="dqn", iterations=2):
     resolved = tiny(preset)
     directory.mkdir()
     agent = Agent.of(resolved)
-    training = Training(resolved, agent.brain, log(directory), Display(None))
+    training = agent.start_training(log(directory), Display(None))
     checkpoints = Checkpoints(directory, resolved.config)
     for iteration in range(iterations):
         training.iterate(10**6)
@@ -55,16 +54,16 @@ def restored(log, directory, preset="dqn"):
     agent = Agent.of(resolved)
     checkpoints = Checkpoints(directory, resolved.config)
     warnings = checkpoints.find()
-    training = Training(resolved, agent.brain, log(directory, checkpoints.manifest.logs), Display(None))
+    training = agent.start_training(log(directory, checkpoints.manifest.logs), Display(None))
     checkpoints.restore(agent, training)
     return checkpoints, agent, training, warnings
 
 
 def everything(agent, training):
     """All numbers of a run, as bytes."""
-    state = {name: tensor.numpy().tobytes() for name, tensor in agent.brain.state().items()}
-    for name, trainer in agent.brain.trainers().items():
-        state |= {f"{name}.{key}": tensor.numpy().tobytes() for key, tensor in trainer.state().items()}
+    state = {name: tensor.numpy().tobytes() for name, tensor in agent.networks.state().items()}
+    for name, optimiser in agent.networks.optimisers().items():
+        state |= {f"{name}.{key}": tensor.numpy().tobytes() for key, tensor in optimiser.state().items()}
     rows = training.replay.rows(np.zeros_like(training.replay.span.end))
     state |= {name: b"".join(piece.tobytes() for piece in pieces) for name, pieces in rows.items()}
     return state | {"counts": (training.step, training.iteration, training.updates), "lines": training.log.lines}
@@ -192,7 +191,7 @@ def test_an_undamaged_generation_that_does_not_fit_is_refused(logs, tmp_path):
         StorageFault,
         match=r"00000001 does not fit this run, though .*weights\.safetensors does not fit",
     ):
-        checkpoints.restore(agent, Training(resolved, agent.brain, Log(), Display(None)))
+        checkpoints.restore(agent, agent.start_training(Log(), Display(None)))
 
 
 def test_the_agent_of_an_unfinished_run_is_that_of_its_newest_whole_checkpoint(logs, tmp_path):

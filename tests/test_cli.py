@@ -17,15 +17,15 @@ from benchmarks.endings import contents
 from monotau import cli
 from monotau.agent import Agent
 from monotau.cli import main
-from monotau.configs import Config
+from monotau.config.presets import PRESETS
+from monotau.config.profiles import PROFILES
+from monotau.config.schema import Config
 from monotau.envs import list_envs
 from monotau.errors import ConfigError, Divergence
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
-from monotau.presets import PRESETS
-from monotau.profiles import PROFILES
 from monotau.replay import REPLAYS
-from monotau.storage import write_json
+from monotau.runs.files import write_json
 from tests.small_runs import SMALL, SMALL_FLAGS, small_run
 
 CLASSIC = PROFILES["classic"].settings

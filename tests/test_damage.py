@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from benchmarks.endings import contents
 
-from monotau import run
-from monotau.checkpoint import Checkpoints, generations
+from monotau.config.presets import resolve
 from monotau.errors import StorageFault
-from monotau.presets import resolve
-from monotau.run import train_into
+from monotau.runs import runner
+from monotau.runs.checkpoint import Checkpoints, generations
+from monotau.runs.runner import train_into
 from tests.small_runs import SMALL, silent
 from tests.strangers import SETTINGS
 from tests.tiny_runs import train_undrawn
@@ -133,7 +133,7 @@ def test_damage_to_the_pointer_does_no_harm(whole, tmp_path):
 
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_to_the_same_end(whole, tmp_path, monkeypatch):
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
     directory = Path(shutil.copytree(whole, tmp_path / "run"))
     (directory / "result.json").unlink()
     path = directory / "checkpoints" / f"replay/{NEWEST}.safetensors"

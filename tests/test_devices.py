@@ -6,15 +6,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from monotau import run
 from monotau.agent import Agent
-from monotau.brain import pick_device
-from monotau.devices import one_thread, sent, torch_threads
+from monotau.config.presets import PRESETS, resolve
 from monotau.distributions import RISKS
 from monotau.errors import ConfigError
-from monotau.presets import PRESETS, resolve
+from monotau.learning.agent_networks import pick_device
+from monotau.networks.devices import one_thread, sent, torch_threads
 from monotau.replay import Batch
-from monotau.run import train_into
+from monotau.runs import runner
+from monotau.runs.runner import train_into
 from tests.elsewhere import ELSEWHERE, Elsewhere, MixedDevices, other_device
 from tests.small_runs import SMALL, silent
 from tests.worlds import random_batch, small_factory
@@ -44,10 +44,10 @@ def test_every_preset_learns_the_same_on_another_device(preset):
     here = learned(preset)
     with other_device():
         there = learned(preset)
-        weights = there.brain.learner.state()
+        weights = there.networks.learner.state()
         assert weights
         assert all(isinstance(tensor, Elsewhere) for tensor in weights.values())
-        assert_alike(there.brain.state(), here.brain.state())
+        assert_alike(there.networks.state(), here.networks.state())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_every_preset_learns_the_same_on_another_device(preset):
 def test_settings_that_no_preset_has_learn_there_too(preset, settings):
     here = learned(preset, **settings)
     with other_device():
-        assert_alike(learned(preset, **settings).brain.state(), here.brain.state())
+        assert_alike(learned(preset, **settings).networks.state(), here.networks.state())
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-deep-dpe", "c51-dpe", "iqn-dltv"])
@@ -69,7 +69,7 @@ def test_an_agent_of_another_device_answers_is_saved_and_comes_back(preset, tmp_
         agent = learned(preset)
         agent.save(tmp_path)
         again = Agent.load(tmp_path)
-        places = [{name: tensor.device for name, tensor in one.brain.state().items()} for one in (agent, again)]
+        places = [{name: tensor.device for name, tensor in one.networks.state().items()} for one in (agent, again)]
         assert places[0] == places[1]
         assert ELSEWHERE in places[0].values()
         for risk in RISKS:
@@ -89,15 +89,15 @@ def test_a_run_on_another_device_goes_on_from_its_checkpoint_to_the_end_it_would
 ):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     resolved = resolve(preset, BRIEF, {"steps": 32, "iteration_steps": 16})
-    monkeypatch.setattr(run, "draw_learning_curve", lambda *_: None)
+    monkeypatch.setattr(runner, "draw_learning_curve", lambda *_: None)
     with other_device():
         train_into(whole, resolved, silent())
         with monkeypatch.context() as patch:
-            patch.setattr(run, "_evaluate", cut_off)
+            patch.setattr(runner, "_evaluate", cut_off)
             with pytest.raises(KeyboardInterrupt):
                 train_into(cut, resolved, silent())
         train_into(cut, resolved, silent())
-        results = [Agent.load(directory / "agent").brain.state() for directory in (whole, cut)]
+        results = [Agent.load(directory / "agent").networks.state() for directory in (whole, cut)]
         assert all(torch.equal(tensor.cpu(), results[1][name].cpu()) for name, tensor in results[0].items())
     assert (whole / "quantile_functions.png").stat().st_size
 

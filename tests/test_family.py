@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from monotau import Agent, Divergence
-from monotau.evaluate import fine_crossing
-from monotau.presets import PRESETS
+from monotau.config.presets import PRESETS
+from monotau.learning.evaluate import fine_crossing
 from tests.small_runs import SMALL
 
 FEW = {name: value for name, value in SMALL.items() if name != "head"} | {"head": {"hidden": 8}}
@@ -43,7 +43,7 @@ def test_a_run_whose_numbers_end_is_stopped_before_its_next_line(preset, rate, m
 def test_crossing_is_counted_among_changes_so_that_steps_and_lines_compare():
     states = np.random.default_rng(0).standard_normal((5, 1, 4)).astype(np.float32)
     found = {
-        name: fine_crossing(Agent("CartPole-v1", name, **FEW).brain.learner.online, states)
+        name: fine_crossing(Agent("CartPole-v1", name, **FEW).networks.learner.online, states)
         for name in ("qr-dqn", "iqn", "ndqfn", "dqn")
     }
     assert found["qr-dqn"] == pytest.approx(0.5, abs=0.15)  # outputs of a random network fall as often as they rise

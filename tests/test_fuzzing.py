@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from monotau import Agent
 from monotau.cli import main
+from monotau.config.presets import PRESETS, Resolved, resolve, settle
+from monotau.config.profiles import PROFILES
 from monotau.envs import Coin, ObservationSpec
 from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
-from monotau.presets import PRESETS, Resolved, resolve, settle
-from monotau.profiles import PROFILES
 from monotau.replay import REPLAYS
 
 ENV = "monotau/Coin-v0"

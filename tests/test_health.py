@@ -8,12 +8,13 @@ import torch
 from benchmarks.endings import differences, end_of
 from rich.console import Console
 
-from monotau import health, run
 from monotau.agent import Agent
-from monotau.health import FEWEST_UPDATES, findings
-from monotau.log import read_lines
-from monotau.run import train_into
-from monotau.storage import read_json
+from monotau.learning import health
+from monotau.learning.health import FEWEST_UPDATES, findings
+from monotau.runs import runner
+from monotau.runs.files import read_json
+from monotau.runs.metrics import read_lines
+from monotau.runs.runner import train_into
 from tests.small_runs import SMALL, small_run
 from tests.test_log import scalars
 from tests.tiny_runs import Cut, tiny
@@ -128,23 +129,23 @@ def early(monkeypatch):
     """Judge after a few updates already, and draw nothing."""
     monkeypatch.setattr(health, "FEWEST_UPDATES", 20)
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
 
 
 @pytest.fixture
 def killed(monkeypatch):
     """Kill the network before the first step: nothing brings weights back that get no gradient."""
-    real = run.Training.iterate
+    real = runner.Training.iterate
 
     def iterate(training, total):
         if training.iteration == 0:
             with torch.no_grad():
-                for parameter in training.brain.learner.online.torso.parameters():
+                for parameter in training.networks.learner.online.torso.parameters():
                     parameter.zero_()
-            training.brain.learner.online.changed()
+            training.networks.learner.online.invalidate_cache()
         return real(training, total)
 
-    monkeypatch.setattr(run.Training, "iterate", iterate)
+    monkeypatch.setattr(runner.Training, "iterate", iterate)
 
 
 def told(directory, resolved):
@@ -165,7 +166,7 @@ def test_a_dead_run_warns_once_and_does_not_repeat_itself_when_it_goes_on(preset
     assert after.count(f"\nwarning: {warning['text']}\n") == 1
     assert told(tmp_path / "whole", resolved).count("warning:") == 1  # it is finished, and says how
 
-    real = run.Training.evaluate
+    real = runner.Training.evaluate
 
     def evaluate(training):
         if training.iteration == 3:
@@ -173,7 +174,7 @@ def test_a_dead_run_warns_once_and_does_not_repeat_itself_when_it_goes_on(preset
         return real(training)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run.Training, "evaluate", evaluate)
+        patch.setattr(runner.Training, "evaluate", evaluate)
         with pytest.raises(Cut):
             train_into(tmp_path / "cut", resolved, Console(quiet=True))
     assert [line["kind"] for line in read_lines(tmp_path / "cut" / "metrics.jsonl")].count("warning") == 1

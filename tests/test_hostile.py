@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from monotau.agent import Agent
-from monotau.brain import Brain
+from monotau.config.presets import PRESETS, resolve
 from monotau.errors import ConfigError
-from monotau.presets import PRESETS, resolve
-from monotau.saving import is_harmless, read_about
-from monotau.tensors import NAMES
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.runs.agent_files import is_harmless, read_about
+from monotau.runs.tensors import NAMES
 from tests.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced, sparse
 
 
@@ -136,7 +136,7 @@ def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(str
     config, made_for, _ = read_about(agent)
     entries: dict[str, Any] = {}
     end = 0
-    for name, tensor in Brain.blank_state(config, made_for.observation, made_for.actions).items():
+    for name, tensor in AgentNetworks.blank_state(config, made_for.observation, made_for.actions).items():
         dtype = str(tensor.dtype).removeprefix("torch.")
         start, end = end, end + tensor.itemsize * prod(tensor.shape)
         entries[name] = {"dtype": NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
@@ -151,7 +151,7 @@ def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(str
 def test_a_brain_without_memory_has_the_names_types_and_shapes_of_a_real_one(preset, layers):
     resolved = resolve(preset, layers)
     about = resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions
-    blank, real = (brain for brain in (Brain.blank_state(*about), Brain(*about).state()))
+    blank, real = (networks for networks in (AgentNetworks.blank_state(*about), AgentNetworks(*about).state()))
     assert {name: (tensor.dtype, tensor.shape) for name, tensor in blank.items()} == {
         name: (tensor.dtype, tensor.shape) for name, tensor in real.items()
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monotau.storage import record_of, to_json
+from monotau.runs.files import record_of, to_json
 from tests.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced
 from tests.strangers import Strangers
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from monotau.distributions import Diracs, Distribution, PiecewiseLinear
-from monotau.learner import Learner
+from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.c51 import C51
 from monotau.networks.heads.ndqfn import CurveHead
@@ -19,7 +19,7 @@ def make_learner(head, double_q=True) -> Learner:
     with torch.no_grad():  # target and online networks that differ
         for parameter in learner.online.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-    learner.online.changed()
+    learner.online.invalidate_cache()
     return learner
 
 
@@ -108,7 +108,7 @@ def test_double_q_lets_the_online_network_choose_and_the_target_network_value(do
         with torch.no_grad():
             network.head.network.last.advantages.weight.zero_()
             network.head.network.last.advantages.bias.copy_(torch.tensor(biases))
-        network.changed()
+        network.invalidate_cache()
     seen = []
     original = type(learner.online.head).loss
     monkeypatch.setattr(
@@ -128,7 +128,7 @@ def test_the_error_of_a_point_is_the_temporal_difference_where_its_loss_is_half_
         with torch.no_grad():
             network.head.last.advantages.weight.zero_()
             network.head.last.advantages.bias.copy_(torch.tensor(biases))
-        network.changed()
+        network.invalidate_cache()
     batch = replace(
         random_batch(size=4),
         actions=torch.tensor([0, 1, 2, 0]),
@@ -177,7 +177,7 @@ def test_what_is_kept_between_looks_is_never_stale(head):
         for network in (learner.online, learner.target):
             fractions = network.head.fractions(Role.ACT, len(batch.actions), None)
             fresh = network(batch.observations, fractions, network.head.constants())
-            assert torch.equal(network.look(batch.observations, fractions).curve(), fresh.curve())
+            assert torch.equal(network.predict(batch.observations, fractions).curve(), fresh.curve())
 
     fresh_equals_kept()
     learner.update(batch, generator, with_current=True)
@@ -207,7 +207,7 @@ def test_diagnosis_names_the_numbers_that_are_logged():
     numbers = learner.diagnose(batch, torch.Generator())
     assert set(numbers) == {"q_mean", "q_std", "crossing", "q_contrast", "dead_features", "dead_increments"}
     fractions = learner.online.fractions(Role.ACT, len(batch.actions), None)
-    best = learner.online.look(batch.observations, fractions).mean().max(dim=1).values
+    best = learner.online.predict(batch.observations, fractions).mean().max(dim=1).values
     assert numbers["q_mean"] == pytest.approx(best.mean().item(), abs=1e-6)
     assert numbers["q_std"] == pytest.approx((best - best.mean()).square().mean().sqrt().item(), abs=1e-6)
     assert numbers["crossing"] == 0
@@ -217,7 +217,7 @@ def test_diagnosis_names_the_numbers_that_are_logged():
 
 def fine_quantiles(learner, batch):
     """Return the batch's quantiles at the middles of 10,000 equal parts of the mass, one part after another."""
-    view = learner.online.look(batch.observations, learner.online.fractions(Role.ACT, len(batch.actions), None))
+    view = learner.online.predict(batch.observations, learner.online.fractions(Role.ACT, len(batch.actions), None))
     return view.quantile((torch.arange(10_000) + 0.5) / 10_000).flatten()
 
 
@@ -228,7 +228,7 @@ def test_a_dead_torso_is_seen_with_every_head(head):
     with torch.no_grad():
         for parameter in learner.online.torso.parameters():
             parameter.zero_()
-    learner.online.changed()
+    learner.online.invalidate_cache()
     numbers = learner.diagnose(batch, torch.Generator())
     assert numbers["dead_features"] == 1
     assert numbers["q_contrast"] < 1e-4
@@ -261,8 +261,8 @@ def test_what_a_head_cannot_hold_is_measured_on_its_targets(double_q):
     # it; of the returns that are certain 6.5, -2.5 and 14 are outside, 14 by two halves of the reach.
     chooser = learner.online if double_q else learner.target
     last = batch.next_observations[3:4]
-    best = chooser.look(last, torch.empty(1, 0)).mean().argmax(dim=1)
-    mass = learner.target.look(last, torch.empty(1, 0)).take(best).probs[0, -1].item()
+    best = chooser.predict(last, torch.empty(1, 0)).mean().argmax(dim=1)
+    mass = learner.target.predict(last, torch.empty(1, 0)).take(best).probs[0, -1].item()
     numbers = learner.diagnose(batch, torch.Generator())
     assert numbers["clipped"] == pytest.approx((mass + 3) / 9, abs=1e-6)
     assert numbers["overshoot"] == pytest.approx(2)

@@ -11,9 +11,9 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
 from monotau.errors import ConfigError
-from monotau.log import Log, read_lines
-from monotau.progress import FIELDS, Display
-from monotau.storage import record_of
+from monotau.runs.files import record_of
+from monotau.runs.metrics import Log, read_lines
+from monotau.runs.progress import FIELDS, Display
 
 
 def scalars(directory):

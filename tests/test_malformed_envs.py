@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from monotau import run
-from monotau.checkpoint import Checkpoints
+from monotau.config.presets import resolve
 from monotau.errors import ConfigError, EnvironmentFault
-from monotau.presets import resolve
 from monotau.report.figures import new_figure, plot_quantile_functions
 from monotau.report.telling import draw_most_telling_state
-from monotau.run import train_into
-from monotau.storage import read_json
+from monotau.runs import runner
+from monotau.runs.checkpoint import Checkpoints
+from monotau.runs.files import read_json
+from monotau.runs.runner import train_into
 from tests.malformed import IMAGE, LEFT_OUT, SECOND_ITERATION, STATES, TINY, VECTOR, World, at, only_in
 from tests.small_runs import silent
 
@@ -29,7 +29,7 @@ def quick(monkeypatch):
     """Neither the wait for the disk nor figures are in question here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
 
 
 def train(directory, source, **settings):
@@ -240,7 +240,7 @@ def test_an_evaluation_of_episodes_without_end_is_cut(tmp_path):
 
 
 def test_ten_thousand_actions_are_learned_and_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "draw_most_telling_state", draw_most_telling_state)
+    monkeypatch.setattr(runner, "draw_most_telling_state", draw_most_telling_state)
     settings = {"head": {"hidden": 2}, "evaluation": {"episode_cap_steps": 1}, "steps": 20}
     assert train(tmp_path, lambda: World(actions=10_000), **settings)["updates"] > 0
     assert (tmp_path / "quantile_functions.png").stat().st_size > 0

@@ -10,9 +10,9 @@ from monotau.distributions import Risk
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
-from monotau.learner import Learner
+from monotau.learning.learner import Learner
+from monotau.learning.policy import Policy
 from monotau.networks import Role
-from monotau.rollout import Policy
 from tests.worlds import SMALL_NDQFN, random_batch, small_factory
 
 
@@ -23,7 +23,7 @@ def make(explorer=None, double_q=True):
         for number, network in enumerate((learner.online, learner.target)):
             for parameter in network.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
-            network.changed()
+            network.invalidate_cache()
     return learner, explorer.build(factory, learner.online, learner.target) if explorer else None
 
 
@@ -46,7 +46,7 @@ def counted(*networks):
 
 
 def expected_means(network, observations):
-    return network.look(observations, network.fractions(Role.ACT, len(observations), None)).mean()
+    return network.predict(observations, network.fractions(Role.ACT, len(observations), None)).mean()
 
 
 def test_greedy_acting_runs_f_alone_and_chooses_as_the_distribution_would():
@@ -75,7 +75,7 @@ def test_explorers_that_want_the_mean_alone_are_given_no_more(explorer):
         actions = Policy(learner.online, 3, made).best(observations.numpy(), None)
     wanted = isinstance(explorer, Dpe) and explorer.c > 0
     assert counts == [0] + [int(wanted)] * len(others)
-    full = learner.online.look(observations, torch.empty(40, 0))
+    full = learner.online.predict(observations, torch.empty(40, 0))
     np.testing.assert_array_equal(actions, made.scores(observations, full, None).argmax(dim=1).numpy())
 
 

@@ -12,19 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from monotau import memory, run
 from monotau.agent import Agent
-from monotau.brain import Brain
 from monotau.cli import main
+from monotau.config.presets import resolve
 from monotau.errors import ConfigError
-from monotau.log import Log
-from monotau.memory import LARGEST_SHARE, LIBRARY_BYTES, MemoryPlan
-from monotau.presets import resolve
-from monotau.progress import Display
+from monotau.learning.agent_networks import AgentNetworks
 from monotau.replay import REPLAYS, Layout, Prioritized, Uniform
 from monotau.replay.sum_tree import SumTree
-from monotau.run import train_agent, train_into
-from monotau.train import Training
+from monotau.runs import memory, runner
+from monotau.runs.memory import LARGEST_SHARE, LIBRARY_BYTES, MemoryPlan
+from monotau.runs.metrics import Log
+from monotau.runs.progress import Display
+from monotau.runs.runner import train_agent, train_into
 from tests.small_runs import SMALL, SMALL_FLAGS, Frames, silent, small_run
 
 
@@ -77,17 +76,17 @@ def test_networks_are_as_large_as_after_an_update(preset, method):
     settings = {name: section for name, section in SMALL.items() if name != "head"}
     resolved = resolve(preset, settings, {"optimiser": {"method": method}}, source=lambda: Frames(actions=5))
     agent = Agent.of(resolved)
-    foretold = Brain.blank(resolved.config, agent.spec, agent.actions).memory()
+    foretold = AgentNetworks.blank(resolved.config, agent.spec, agent.actions).memory()
     agent.learn(60)
-    brain = agent.brain
-    tensors = list(brain.state().values())
-    for trainer in brain.trainers().values():
-        tensors += trainer.state().values()
-        tensors += [weight.grad for weight in trainer.network.parameters() if weight.grad is not None]
+    networks = agent.networks
+    tensors = list(networks.state().values())
+    for optimiser in networks.optimisers().values():
+        tensors += optimiser.state().values()
+        tensors += [weight.grad for weight in optimiser.network.parameters() if weight.grad is not None]
     without_gradient = sum(
         weight.nbytes
-        for trainer in brain.trainers().values()
-        for optimiser in (trainer.main, *trainer.apart)
+        for optimiser in networks.optimisers().values()
+        for optimiser in (optimiser.main, *optimiser.apart)
         for group in optimiser.param_groups
         for weight in group["params"]
         if weight.grad is None
@@ -109,7 +108,7 @@ def test_the_plan_is_the_sum_of_its_parts():
 def test_the_plan_of_a_run_counts_what_the_run_makes():
     resolved = small_run(preset="ndqfn-paper")
     found = MemoryPlan.of(resolved, 10**10)
-    training = Training(resolved, Agent.of(resolved).brain, Log(), Display(None))
+    training = Agent.of(resolved).start_training(Log(), Display(None))
     assert found.replay == (500 * 4 * 4, 500 * 13) == (training.replay._frames.nbytes, 6500)
     assert found.updates == memory.UPDATE_COPIES * 4 * 2 * 8 * 4  # float32 of both sides of 8 transitions of 4 numbers
     assert found.libraries == LIBRARY_BYTES
@@ -187,7 +186,7 @@ def scarce(monkeypatch):
     """A machine with half the memory that the libraries take."""
     monkeypatch.setattr(memory, "available_bytes", lambda: LIBRARY_BYTES // 2)
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
 
 
 def test_a_run_that_does_not_fit_leaves_no_directory(scarce, tmp_path, capsys):
@@ -220,7 +219,7 @@ def test_in_python_it_is_refused_and_forced_likewise(scarce, tmp_path):
 
 def test_a_run_that_was_cut_off_is_checked_again(tmp_path, monkeypatch, scarce):
     resolved = small_run()
-    monkeypatch.setattr(run, "_go_on", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(runner, "_go_on", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         train_into(tmp_path / "run", resolved, silent(), force=True)
     with pytest.raises(ConfigError, match=r"at most 90%"):
@@ -229,8 +228,8 @@ def test_a_run_that_was_cut_off_is_checked_again(tmp_path, monkeypatch, scarce):
 
 def told(monkeypatch, tmp_path, available, **settings):
     monkeypatch.setattr(memory, "available_bytes", lambda: available)
-    monkeypatch.setattr(run, "_train", lambda *_: None)
-    monkeypatch.setattr(run, "_report", lambda *_: None)
+    monkeypatch.setattr(runner, "_train", lambda *_: None)
+    monkeypatch.setattr(runner, "_report", lambda *_: None)
     file = io.StringIO()
     train_into(tmp_path / "run", small_run(**settings), Console(file=file, width=300))
     return file.getvalue()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from monotau.memory import LIBRARY_BYTES, available_bytes
+from monotau.runs.memory import LIBRARY_BYTES, available_bytes
 
 MEMINFO = "MemTotal:       24682416 kB\nMemFree:          100 kB\nMemAvailable:   8000000 kB\nBuffers:  37392 kB\n"
 

@@ -12,7 +12,7 @@ from monotau.replay import REPLAYS, Layout
 FILL = """
 import json, re, statistics, sys, time
 import numpy as np
-import monotau.run
+import monotau.runs.runner
 from monotau.replay import REPLAYS, Layout, Steps
 
 def resident(field="VmRSS"):
@@ -90,9 +90,9 @@ RESUME = """
 import re, sys
 from pathlib import Path
 import numpy as np
-import monotau.run
+import monotau.runs.runner
 from monotau.replay import Layout, Steps, Uniform
-from monotau.tensors import stored_arrays, write_arrays
+from monotau.runs.tensors import stored_arrays, write_arrays
 
 def resident(field):
     with open("/proc/self/status") as file:

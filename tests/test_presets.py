@@ -7,7 +7,9 @@ import pytest
 from gymnasium import spaces
 
 from monotau.agent import Agent
-from monotau.configs import UpdateConfig
+from monotau.config.presets import DEFAULT_PRESET, PRESETS, resolve, settle, take_names
+from monotau.config.profiles import PROFILES, default_profile
+from monotau.config.schema import UpdateConfig
 from monotau.errors import ConfigError
 from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
@@ -23,8 +25,6 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
 from monotau.networks.heads.qr import NcQr, Qr
-from monotau.presets import DEFAULT_PRESET, PRESETS, resolve, settle, take_names
-from monotau.profiles import PROFILES, default_profile
 from monotau.replay import Prioritized, Uniform
 from tests.small_runs import Frames
 from tests.worlds import VECTOR

@@ -9,14 +9,14 @@ import time
 import pytest
 
 from monotau.errors import ConfigError
-from monotau.processes import SIGNALS, Stopped, is_held, locked, stoppable
+from monotau.runs.process import SIGNALS, Stopped, is_held, locked, stoppable
 from tests.small_runs import SMALL_FLAGS
 
 
 def test_a_second_process_is_refused_at_once_and_told_who_holds_the_directory(tmp_path):
     code = f"""
 from pathlib import Path
-from monotau.processes import locked
+from monotau.runs.process import locked
 with locked(Path({str(tmp_path)!r})):
     pass
 """
@@ -45,7 +45,7 @@ def test_the_lock_of_a_process_that_was_killed_is_void(tmp_path):
     code = f"""
 import time
 from pathlib import Path
-from monotau.processes import locked
+from monotau.runs.process import locked
 with locked(Path({str(tmp_path)!r})):
     print("held", flush=True)
     time.sleep(600)
@@ -107,9 +107,9 @@ def program(code):
 
 DEAF = """
 import time
-from monotau import processes
-processes.GRACE_SECONDS = {grace}
-with processes.stoppable():
+from monotau.runs import process
+process.GRACE_SECONDS = {grace}
+with process.stoppable():
     try:
         print("ready", flush=True)
         time.sleep(60)

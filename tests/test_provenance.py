@@ -7,8 +7,8 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from monotau import provenance
-from monotau.provenance import commit, describe, processor, record_start
+from monotau.runs import provenance
+from monotau.runs.provenance import commit, describe, processor, record_start
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ import pytest
 
 from monotau.errors import ConfigError
 from monotau.explorers import EpsilonSchedule
-from monotau.rollout import RandomActions
+from monotau.learning.policy import RandomActions
 
 
 def played(longest: int, epsilon: float, steps: int = 20_000, lanes: int = 3) -> tuple[np.ndarray, np.ndarray]:

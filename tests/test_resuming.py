@@ -12,17 +12,18 @@ import torch
 from benchmarks.endings import differences, end_of
 from rich.console import Console
 
-from monotau import run, train_agent
-from monotau.checkpoint import Checkpoints
+from monotau import train_agent
+from monotau.config.presets import PRESETS
 from monotau.errors import ConfigError, Divergence, StorageFault
-from monotau.events import FILE_NAME
-from monotau.manifest import generations
-from monotau.presets import PRESETS
-from monotau.processes import locked
-from monotau.run import train_into
-from monotau.storage import read_json
-from monotau.tensors import read_tensors
-from monotau.train import Training
+from monotau.learning.train import Training
+from monotau.runs import runner
+from monotau.runs.checkpoint import Checkpoints
+from monotau.runs.files import read_json
+from monotau.runs.manifest import generations
+from monotau.runs.process import locked
+from monotau.runs.runner import train_into
+from monotau.runs.tensorboard import FILE_NAME
+from monotau.runs.tensors import read_tensors
 from tests.small_runs import SMALL, Frames, silent
 from tests.test_log import scalars
 from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny, train_undrawn
@@ -31,7 +32,7 @@ from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny, train_undrawn
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
 
 
 def told(directory, resolved):
@@ -50,7 +51,7 @@ FAST = ("dqn", "c51", "fqf", "rainbow", "ndqfn-dpe", "ndqfn-deep-dpe", "iqn-dltv
 def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, tmp_path, monkeypatch):
     resolved = tiny(preset, optimiser={"anneal": 0.1})
     train_into(tmp_path / "whole", resolved, silent())
-    real, cuts = run.Training.evaluate, [1, 3, 4]
+    real, cuts = runner.Training.evaluate, [1, 3, 4]
 
     def evaluate(training):
         if training.iteration in cuts:
@@ -58,7 +59,7 @@ def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, t
             raise Cut
         return real(training)
 
-    monkeypatch.setattr(run.Training, "evaluate", evaluate)
+    monkeypatch.setattr(runner.Training, "evaluate", evaluate)
     while cuts:
         with pytest.raises(Cut):
             train_into(tmp_path / "cut", resolved, silent())
@@ -123,7 +124,7 @@ def test_a_damaged_generation_is_put_aside_and_made_anew(tmp_path, monkeypatch):
 def test_another_version_goes_on_with_a_warning(whole, tmp_path, monkeypatch):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
-    monkeypatch.setattr(run, "version", lambda name: "0.0.7")
+    monkeypatch.setattr(runner, "version", lambda name: "0.0.7")
     text = told(tmp_path / "run", tiny())
     assert f"warning: the checkpoint is of monotau {version('monotau')}, this is 0.0.7: the end may differ" in text
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
@@ -152,7 +153,7 @@ def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, mo
     def iterate(training, total):
         if training.iteration == 2:
             with torch.no_grad():
-                next(training.brain.learner.online.parameters()).fill_(float("nan"))
+                next(training.networks.learner.online.parameters()).fill_(float("nan"))
         return real(training, total)
 
     monkeypatch.setattr(Training, "iterate", iterate)
@@ -214,8 +215,8 @@ def test_what_was_measured_of_observations_and_rewards_goes_on_after_a_cut(tmp_p
             train("cut")
     again = train("cut")
     assert again.unit == whole.unit > 1.5  # a quarter of the deviation of returns of one to five rewards
-    assert again.brain.scaling.batches == whole.brain.scaling.batches
-    assert 30 < 1 / again.brain.scaling.factor.min() < 300
+    assert again.networks.scaling.batches == whole.networks.scaling.batches
+    assert 30 < 1 / again.networks.scaling.factor.min() < 300
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
 
 

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from benchmarks.endings import differences, end_of
 
-from monotau import run
 from monotau.agent import Agent
-from monotau.checkpoint import Checkpoints
-from monotau.log import Log
-from monotau.presets import resolve
-from monotau.progress import Display
+from monotau.config.presets import resolve
 from monotau.replay import Steps
-from monotau.run import train_into
-from monotau.train import Training
+from monotau.runs import runner
+from monotau.runs.checkpoint import Checkpoints
+from monotau.runs.metrics import Log
+from monotau.runs.progress import Display
+from monotau.runs.runner import train_into
 from tests.small_runs import silent
 from tests.tiny_runs import Cut, train_undrawn
 
@@ -54,10 +53,10 @@ def test_pong_cut_off_before_and_after_evaluations_ends_as_if_it_had_not_been(
     protocol, num_envs, tmp_path, monkeypatch
 ):
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
     resolved = pong(protocol, num_envs)
     train_into(tmp_path / "whole", resolved, silent())
-    real, cuts = run.Checkpoints.save, [1, 2]
+    real, cuts = runner.Checkpoints.save, [1, 2]
 
     def save(checkpoints, agent, training, seconds):
         real(checkpoints, agent, training, seconds)
@@ -65,7 +64,7 @@ def test_pong_cut_off_before_and_after_evaluations_ends_as_if_it_had_not_been(
             cuts.remove(training.iteration)
             raise Cut
 
-    monkeypatch.setattr(run.Checkpoints, "save", save)
+    monkeypatch.setattr(runner.Checkpoints, "save", save)
     while cuts:
         with pytest.raises(Cut):
             train_into(tmp_path / "cut", resolved, silent())
@@ -109,7 +108,7 @@ def test_a_checkpoint_of_200_000_atari_steps_costs_in_proportion_to_what_is_new(
     resolved = resolve("ndqfn-fast", settings, {"env": {"id": "ALE/Pong-v5", "num_envs": 4}})
     agent = Agent.of(resolved)
     log = Log(tmp_path)
-    training = Training(resolved, agent.brain, log, Display(None))
+    training = agent.start_training(log, Display(None))
     checkpoints = Checkpoints(tmp_path, resolved.config)
     rng, no = np.random.default_rng(0), np.zeros(4, bool)
     frames = rng.integers(0, 256, (64, 4, 84, 84), np.uint8)

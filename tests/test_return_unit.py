@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monotau.agent import Agent
+from monotau.config.parse import override
 from monotau.errors import ConfigError
+from monotau.learning.return_unit import RETRY_STEPS, ReturnUnit, measure
 from monotau.replay import Layout, Prioritized, Steps, Uniform
 from monotau.replay.prioritized import PrioritizedReplay
-from monotau.return_unit import RETRY_STEPS, ReturnUnit, measure
-from monotau.settings import override
 from tests.small_runs import SMALL, briefly_learned
 
 KINDS = {"uniform": Uniform, "prioritized": Prioritized}
@@ -81,41 +81,41 @@ def test_returns_k_times_as_large_have_a_unit_k_times_as_large(numbers, power):
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_found_while_rewards_are_zero_and_it_is_looked_for_again(kind):
     unit, replay = ReturnUnit(None), replay_of([0, 0, 0], kind)
-    unit.look(replay, 10)
+    unit.measure(replay, 10)
     assert (unit.value, unit.measured) == (1.0, False)
     add(replay, [4, 8])
-    unit.look(replay, 10 + RETRY_STEPS - 1)
+    unit.measure(replay, 10 + RETRY_STEPS - 1)
     assert not unit.measured
-    unit.look(replay, 10 + RETRY_STEPS)
+    unit.measure(replay, 10 + RETRY_STEPS)
     assert (unit.value, unit.measured) == (0.5, True)
 
 
 def test_it_is_looked_at_again_when_the_number_of_steps_has_doubled():
     unit = ReturnUnit(None)
-    unit.look(of_unit(5), 100)
-    unit.look(of_unit(50), 199)
+    unit.measure(of_unit(5), 100)
+    unit.measure(of_unit(50), 199)
     assert unit.value == 5.0
-    assert unit.look(of_unit(50), 200) == pytest.approx(0.1)
+    assert unit.measure(of_unit(50), 200) == pytest.approx(0.1)
     assert unit.value == 50.0
-    unit.look(of_unit(500), 399)
+    unit.measure(of_unit(500), 399)
     assert unit.value == 50.0
-    assert unit.look(of_unit(0.5), 400) == pytest.approx(100)
+    assert unit.measure(of_unit(0.5), 400) == pytest.approx(100)
     assert unit.value == 0.5
 
 
 @pytest.mark.parametrize(("later", "expected"), [(9.9, 5.0), (10.1, 10.1), (2.6, 5.0), (2.4, 2.4)])
 def test_a_unit_that_is_half_or_twice_as_large_is_good_enough(later, expected):
     unit = ReturnUnit(None)
-    assert unit.look(of_unit(5), 100) == 1  # nothing was predicted in another unit before
-    unit.look(of_unit(later), 200)
+    assert unit.measure(of_unit(5), 100) == 1  # nothing was predicted in another unit before
+    unit.measure(of_unit(later), 200)
     assert unit.value == pytest.approx(expected)
-    unit.look(of_unit(1000), 300)
+    unit.measure(of_unit(1000), 300)
     assert unit.value == pytest.approx(expected)
 
 
 def test_a_unit_that_is_given_is_kept():
     unit = ReturnUnit(7.0)
-    unit.look(of_unit(500), 1000)
+    unit.measure(of_unit(500), 1000)
     assert (unit.value, unit.measured) == (7.0, True)
     agent = briefly_learned("dqn", return_scale=2)
     assert (agent.unit, agent.config.return_scale) == (2.0, 2.0)
@@ -123,12 +123,12 @@ def test_a_unit_that_is_given_is_kept():
 
 def test_the_state_carries_over():
     one, other = ReturnUnit(None), ReturnUnit(None)
-    one.look(of_unit(3), 100)
+    one.measure(of_unit(3), 100)
     other.load_state(one.state())
     for unit in (one, other):
-        unit.look(of_unit(30), 150)
+        unit.measure(of_unit(30), 150)
         assert (unit.value, unit.measured) == (3.0, True)
-        unit.look(of_unit(30), 200)
+        unit.measure(of_unit(30), 200)
         assert unit.value == 30.0
 
 
@@ -142,9 +142,9 @@ def test_predictions_in_raw_rewards_stay_when_the_unit_changes(preset):
     agent = briefly_learned(preset, **noisy)
     states = np.random.default_rng(0).uniform(-0.2, 0.2, (16, 4)).astype(np.float32)
     before, unit = agent.distribution(states), agent.unit
-    agent.brain.unit.look = lambda replay, step: 0.25
-    agent.brain.measure_returns(agent._training.replay, 100)
-    agent.brain.unit.value = 4 * unit
+    agent.networks.unit.measure = lambda replay, step: 0.25
+    agent.networks.measure_returns(agent._training.replay, 100)
+    agent.networks.unit.value = 4 * unit
     after = agent.distribution(states)
     if preset == "rainbow":  # C51's support is in the unit: what is predicted is stretched with it
         torch.testing.assert_close(after.mean(), 4 * before.mean())
@@ -159,12 +159,12 @@ def test_bonuses_in_raw_rewards_stay_when_the_unit_changes(target):
     explorer = {"kind": "dpe", "target": target, "normalise": True}
     agent = briefly_learned("qr-dqn-dpe", explorer=explorer, epsilon={"start": 0.5})
     states = np.random.default_rng(0).uniform(-0.2, 0.2, (16, 4)).astype(np.float32)
-    before, deviation, unit = agent.bonus(states), agent.brain.explorer.deviation, agent.unit
-    agent.brain.unit.look = lambda replay, step: 0.25
-    agent.brain.measure_returns(agent._training.replay, 100)
-    agent.brain.unit.value = 4 * unit
+    before, deviation, unit = agent.bonus(states), agent.networks.explorer.deviation, agent.unit
+    agent.networks.unit.measure = lambda replay, step: 0.25
+    agent.networks.measure_returns(agent._training.replay, 100)
+    agent.networks.unit.value = 4 * unit
     torch.testing.assert_close(agent.bonus(states), before)
-    assert agent.brain.explorer.deviation == pytest.approx(0.25 * deviation)
+    assert agent.networks.explorer.deviation == pytest.approx(0.25 * deviation)
 
 
 STRANGE = [(0.0, 1.0, 5.0), (-1.0, 1.0, 5.0), (float("nan"), 1.0, 5.0), (1.0, 1.0, float("nan"))]

@@ -11,15 +11,15 @@ from monotau.agent import Agent
 from monotau.cli import main
 from monotau.distributions import Diracs, Risk
 from monotau.errors import ConfigError
+from monotau.learning.policy import Policy
 from monotau.networks import Network
-from monotau.rollout import Policy
 from tests.small_runs import SMALL
 
 NARROW, WIDE = 0, 1
 """The two actions of the world, which gives 0.1 or 2 either way."""
 
 
-def look(network, observations, fractions, actions=None):
+def predict(network, observations, fractions, actions=None):
     """See the two coins of TwoSpreads as they are, but for a little luck that gives the wide one the higher mean."""
     values = torch.tensor([[-0.1, 0.1], [-2.0, 2.2]]).expand(len(observations), 2, 2)
     return Diracs(torch.tensor([0.25, 0.75]), values, torch.tensor([0.5, 0.5]))
@@ -27,8 +27,8 @@ def look(network, observations, fractions, actions=None):
 
 @pytest.fixture
 def agent(monkeypatch):
-    monkeypatch.setattr(Network, "look", look)
-    monkeypatch.setattr(Network, "look_values", lambda *seen: look(*seen).mean())
+    monkeypatch.setattr(Network, "predict", predict)
+    monkeypatch.setattr(Network, "predict_values", lambda *seen: predict(*seen).mean())
     settings = SMALL | {"evaluation": {"epsilon": 0.0}}
     return Agent("monotau/TwoSpreads-v0", "ndqfn", **settings)
 
@@ -61,18 +61,21 @@ def test_the_risk_decides_what_is_played(words, choice, agent):
 
 
 def test_asking_for_one_risk_leaves_no_trace(agent):
-    before = agent.brain.greedy.risk
+    before = agent.networks.evaluation_policy.risk
     agent.predict(0, risk="cvar")
     agent.evaluate(1, risk="cvar")
-    assert agent.brain.greedy.risk == before == Risk("mean")
+    assert agent.networks.evaluation_policy.risk == before == Risk("mean")
     assert agent.predict(0)[0] == WIDE
 
 
 def test_an_explorer_goes_before_the_risk(agent):
     seen = np.zeros((4, 1), np.int64)
     averse = Risk("cvar")
-    assert Policy(agent.brain.learner.online, 2, risk=averse).best(seen, None).tolist() == [NARROW] * 4
-    assert Policy(agent.brain.learner.online, 2, agent.brain.explorer, averse).best(seen, None).tolist() == [WIDE] * 4
+    assert Policy(agent.networks.learner.online, 2, risk=averse).best(seen, None).tolist() == [NARROW] * 4
+    assert (
+        Policy(agent.networks.learner.online, 2, agent.networks.explorer, averse).best(seen, None).tolist()
+        == [WIDE] * 4
+    )
 
 
 def test_exploring_by_a_risk_is_refused(agent):

@@ -12,8 +12,8 @@ from monotau import Agent, Divergence, EnvironmentFault
 from monotau.cli import main
 from monotau.distributions import PiecewiseLinear
 from monotau.envs import EnvConfig, EnvFactory
-from monotau.evaluate import evaluate
-from monotau.rollout import Rollout
+from monotau.learning.evaluate import evaluate
+from monotau.learning.rollout import Rollout
 from tests.small_runs import SMALL
 
 

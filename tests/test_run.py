@@ -12,16 +12,16 @@ import torch
 from benchmarks.endings import contents
 from rich.console import Console
 
-from monotau import run
 from monotau.agent import Agent
+from monotau.config.presets import resolve
 from monotau.errors import ConfigError
-from monotau.evaluate import Evaluation
-from monotau.log import TIMING, read_lines
-from monotau.presets import resolve
+from monotau.learning.evaluate import Evaluation
 from monotau.report import telling
 from monotau.report.telling import draw_most_telling_state
-from monotau.run import FILES, default_directory, state_of, train_into
-from monotau.storage import read_json, unfinished, write_json
+from monotau.runs import runner
+from monotau.runs.files import read_json, unfinished, write_json
+from monotau.runs.metrics import TIMING, read_lines
+from monotau.runs.runner import FILES, default_directory, state_of, train_into
 from tests.small_runs import SMALL, silent, small_run
 from tests.test_log import scalars
 
@@ -53,7 +53,7 @@ def finished(tmp_path_factory):
 def undrawn(monkeypatch):
     """Drawing takes longer than these runs."""
     for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
 
 
 def test_a_run_leaves_every_file_it_names_and_no_other(finished):
@@ -150,7 +150,7 @@ def test_the_agent_in_a_run_is_the_one_that_was_trained(finished):
 def test_a_finished_run_is_reported_and_not_trained_again(finished, monkeypatch):
     directory, first = finished
     before = contents(directory)
-    monkeypatch.setattr(run, "Training", None)
+    monkeypatch.setattr(runner, "Training", None)
     text = told(directory, small_run())
     assert contents(directory) == before
     assert text.startswith(f"{directory} is finished already; give another --out or --seed to train anew.\n")

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from monotau.configs import KINDS, Config, EvaluationConfig, UpdateConfig
+from monotau.config.parse import LARGEST_FILE, kind_of, override, read_settings, to_plain
+from monotau.config.presets import PRESETS, settle
+from monotau.config.profiles import PROFILES
+from monotau.config.schema import KINDS, Config, EvaluationConfig, UpdateConfig
 from monotau.envs import EnvConfig
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, brief
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.presets import PRESETS, settle
-from monotau.profiles import PROFILES
-from monotau.settings import LARGEST_FILE, brief, kind_of, override, read_settings, to_plain
 from tests.worlds import VECTOR
 
 BASE = settle("ndqfn-dpe", "classic", {}, VECTOR)

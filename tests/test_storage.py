@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from monotau import storage
 from monotau.errors import ConfigError
-from monotau.storage import (
+from monotau.runs import files
+from monotau.runs.files import (
     Appended,
     Record,
     check,
@@ -81,7 +81,7 @@ def test_what_a_crash_leaves_behind_is_not_taken_for_the_file(tmp_path):
 def test_json_is_read_as_strictly_as_settings(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1, "a": 2}')
     with pytest.raises(ConfigError, match="the key 'a' stands more than once"):
-        storage.read_json(tmp_path / "x.json")
+        files.read_json(tmp_path / "x.json")
 
 
 def test_the_record_of_a_file_is_its_size_and_digest(tmp_path):
@@ -97,7 +97,7 @@ def test_the_record_of_a_file_is_its_size_and_digest(tmp_path):
 
 
 def test_a_file_larger_than_a_chunk_is_looked_at_to_its_end(tmp_path):
-    data = bytes(range(256)) * (storage.CHUNK_BYTES // 256) + b"tail"
+    data = bytes(range(256)) * (files.CHUNK_BYTES // 256) + b"tail"
     (tmp_path / "x").write_bytes(data)
     record = record_of(tmp_path / "x")
     assert record == (len(data), hashlib.sha256(data).hexdigest())

@@ -12,10 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from monotau import tensors
 from monotau.errors import ConfigError
-from monotau.storage import record_of
-from monotau.tensors import DTYPES, check_alike, map_arrays, read_tensors, stored_arrays, write_arrays, write_tensors
+from monotau.runs import tensors
+from monotau.runs.files import record_of
+from monotau.runs.tensors import (
+    DTYPES,
+    check_alike,
+    map_arrays,
+    read_tensors,
+    stored_arrays,
+    write_arrays,
+    write_tensors,
+)
 
 TENSORS = {
     "weights": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),

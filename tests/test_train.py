@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from monotau.agent import Agent
-from monotau.learner import Learner
-from monotau.networks.factory import Trainer
+from monotau.learning.learner import Learner
+from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import PrioritizedReplay, Ring
 from tests.small_runs import BRIEF, SMALL
 
@@ -77,13 +77,13 @@ def test_a_uniform_replay_is_told_nothing(learned, monkeypatch):
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "ndqfn-deep-dpe"])
 def test_the_learning_rate_follows_the_steps_in_every_update_and_stays_after_the_run(preset, monkeypatch):
     agent = Agent("CartPole-v1", preset, **(BRIEF | {"steps": 40, "optimiser": {"learning_rate": 0.01, "anneal": 0.2}}))
-    seen, descend = {}, Trainer.descend
+    seen, step = {}, NetworkOptimiser.step
 
     def spy(self, loss):
         seen.setdefault(id(self), []).append((agent._training.step, self.main.param_groups[0]["lr"]))
-        descend(self, loss)
+        step(self, loss)
 
-    monkeypatch.setattr(Trainer, "descend", spy)
+    monkeypatch.setattr(NetworkOptimiser, "step", spy)
     agent.learn(60)
     assert len(seen) == {"ndqfn-dpe": 2, "ndqfn-deep-dpe": 3}[preset]
     for rates in seen.values():

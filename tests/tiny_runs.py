@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from monotau import run
-from monotau.presets import Resolved, resolve
-from monotau.run import train_into
-from monotau.storage import Writer
+from monotau.config.presets import Resolved, resolve
+from monotau.runs import runner
+from monotau.runs.files import Writer
+from monotau.runs.runner import train_into
 from tests.small_runs import SMALL, silent
 
 
@@ -54,5 +54,5 @@ def train_undrawn(directory: Path, resolved: Resolved) -> None:
     """Train into a directory without drawing, for what outlives one test."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("draw_learning_curve", "draw_most_telling_state"):
-            patch.setattr(run, name, lambda *_: None)
+            patch.setattr(runner, name, lambda *_: None)
         train_into(directory, resolved, silent())

@@ -7,10 +7,11 @@ import torch
 
 from monotau.envs.spec import ObservationSpec
 from monotau.networks import HEADS, HeadConfig, TorsoConfig
-from monotau.networks.factory import NetworkFactory, OptimiserConfig
+from monotau.networks.factory import NetworkFactory
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.layers import Layers
+from monotau.networks.optimiser import OptimiserConfig
 from monotau.networks.torsos import Mlp
 from monotau.replay import Batch
 

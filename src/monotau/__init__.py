@@ -6,7 +6,7 @@ from monotau.agent import Agent
 from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.losses import quantile_huber
-from monotau.run import train_agent
+from monotau.runs.runner import train_agent
 
 __version__ = version("monotau")
 

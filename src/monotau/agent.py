@@ -13,27 +13,28 @@ from jaxtyping import Float, Shaped
 from rich.console import Console
 from torch import Tensor
 
-from monotau.brain import Brain
-from monotau.cluster.joining import LOCAL
-from monotau.configs import KINDS, Config
-from monotau.devices import one_thread, torch_threads
+from monotau.config.parse import to_plain
+from monotau.config.presets import DEFAULT_PRESET, Resolved, resolve
+from monotau.config.schema import KINDS, Config
+from monotau.distributed.collector import make_collector
+from monotau.distributed.connect import LOCAL
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs import EnvFactory, EnvSource
 from monotau.envs.atari import default_protocol, is_atari
-from monotau.errors import ConfigError, MissingExtra, StorageFault
-from monotau.evaluate import Evaluation, evaluate
-from monotau.log import Line, Log
-from monotau.memory import plan_memory
+from monotau.errors import ConfigError, MissingExtra, StorageFault, brief
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.evaluate import Evaluation, evaluate
+from monotau.learning.policy import Policy
+from monotau.learning.train import Training
 from monotau.networks import Role
-from monotau.presets import DEFAULT_PRESET, Resolved, resolve
-from monotau.progress import Display
-from monotau.rollout import Policy
-from monotau.saving import MadeFor, is_harmless, read_about, write_agent
-from monotau.settings import brief, to_plain
-from monotau.storage import check
-from monotau.streams import numpy_stream, stream_seed, torch_stream
-from monotau.tensors import check_alike, read_tensors
-from monotau.train import Training
+from monotau.networks.devices import one_thread, torch_threads
+from monotau.runs.agent_files import MadeFor, is_harmless, read_about, write_agent
+from monotau.runs.files import check
+from monotau.runs.memory import plan_memory
+from monotau.runs.metrics import Line, Log
+from monotau.runs.progress import Display
+from monotau.runs.tensors import check_alike, read_tensors
+from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 
 class Agent:
@@ -70,7 +71,7 @@ class Agent:
     def _start(self, config: Config, envs: EnvFactory | None, made_for: MadeFor) -> None:
         self.config, self.envs, self._made_for = config, envs, made_for
         self.spec, self.actions = made_for.observation, made_for.actions
-        self.brain = Brain(config, self.spec, self.actions)
+        self.networks = AgentNetworks(config, self.spec, self.actions)
         self._training: Training | None = None
         self._acting = numpy_stream(config.seed, "predict"), torch_stream(config.seed, "predict")
         self.verbose = False
@@ -88,7 +89,7 @@ class Agent:
     @property
     def unit(self) -> float:
         """Raw reward that the networks' 1 stands for; every number that this class returns is in raw rewards."""
-        return self.brain.unit.value
+        return self.networks.unit.value
 
     def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL) -> "Agent":
         """Train for so many steps more; `evaluated` adds the evaluations to the history.
@@ -103,15 +104,20 @@ class Agent:
             )
         if self._training is None:
             display = Display(Console(stderr=True) if self.verbose else None)
-            resolved = Resolved(self.config, self._envs())
-            plan_memory(resolved, display.say, force=force, ray=ray)
-            self._training = Training(resolved, self.brain, Log(), display)
+            plan_memory(Resolved(self.config, self._envs()), display.say, force=force, ray=ray)
+            self._training = self.start_training(Log(), display, ray)
         training, goal = self._training, self._training.step + total_steps
-        with training.session(goal, ray):
+        with training.session(goal):
             while training.iterate(goal):
                 if evaluated and training.evaluation_due(goal):
                     training.evaluate()
         return self
+
+    def start_training(self, log: Log, display: Display, ray: str = LOCAL) -> Training:
+        """Return a training of this agent's networks at step 0; nothing has been collected yet."""
+        envs = self._envs()
+        collector = make_collector(self.config, envs, self.networks, display.say, ray)
+        return Training(self.config, envs, self.networks, collector, log, display)
 
     def evaluate(
         self,
@@ -169,33 +175,33 @@ class Agent:
                 f"risk is {risk!r}, but without deterministic the explorer decides: leave out one of the two."
             )
         else:
-            actions = self.brain.curious.act(stacks, self.config.epsilon.end, *self._acting)
+            actions = self.networks.exploration_policy.act(stacks, self.config.epsilon.end, *self._acting)
         actions = actions + self._made_for.action_start
         return (actions[0] if single else actions), state
 
     def distribution(self, observation: Any) -> Distribution:
         """Return distribution of each action, `[A]` for one observation and `[B, A]` for a batch."""
         stacks, single, _ = self._stacks(observation)
-        batch, network = torch.from_numpy(stacks).to(self.brain.device), self.brain.learner.online
-        view = network.look(batch, network.fractions(Role.ACT, len(batch), None))
+        batch, network = torch.from_numpy(stacks).to(self.networks.device), self.networks.learner.online
+        view = network.predict(batch, network.fractions(Role.ACT, len(batch), None))
         view = view.affine(*(torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit, 0.0)))
         return view.map(lambda tensor: tensor[0]) if single else view
 
     def quantiles(self, observation: Any, taus: Any) -> Float[Tensor, "..."]:
         """Quantiles of the return at the fractions `taus` for each action: `[A, M]`, or `[B, A, M]` for a batch."""
         stacks, single, _ = self._stacks(observation)
-        batch = torch.from_numpy(stacks).to(self.brain.device)
+        batch = torch.from_numpy(stacks).to(self.networks.device)
         fractions = torch.as_tensor(taus, dtype=torch.float32)
         if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
-        values = self.brain.learner.online.quantiles(batch, fractions.to(self.brain.device)) * self.unit
+        values = self.networks.learner.online.quantiles(batch, fractions.to(self.networks.device)) * self.unit
         return values[0] if single else values
 
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:
         """Exploration bonus of each action, before its weight c: `[A]`, or `[B, A]` for a batch."""
         stacks, single, _ = self._stacks(observation)
         with torch.no_grad():
-            bonus = self.brain.explorer.bonus(torch.from_numpy(stacks).to(self.brain.device), None) * self.unit
+            bonus = self.networks.explorer.bonus(torch.from_numpy(stacks).to(self.networks.device), None) * self.unit
         return bonus[0] if single else bonus
 
     def save(self, directory: str | Path) -> None:
@@ -207,7 +213,7 @@ class Agent:
 
     def write(self, directory: Path) -> None:
         """Do as `save` does, and leave it to the caller to say what it means that the disk does not take it."""
-        write_agent(directory, self.config, self._made_for, self.brain.state())
+        write_agent(directory, self.config, self._made_for, self.networks.state())
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
@@ -220,7 +226,7 @@ class Agent:
         config, made_for, record = read_about(directory)
         # Before anything is made: settings and weights must agree about sizes, so that neither lies about the memory.
         weights = directory / "weights.safetensors"
-        check_alike(weights, Brain.blank_state(config, made_for.observation, made_for.actions))
+        check_alike(weights, AgentNetworks.blank_state(config, made_for.observation, made_for.actions))
         check(weights, record)
         envs, source = None, None if isinstance(env, str) else env
         if isinstance(env, str):
@@ -239,11 +245,11 @@ class Agent:
             made_for = here
         agent = cls.__new__(cls)
         agent._start(config, envs, made_for)
-        agent.brain.load_state(read_tensors(weights))
+        agent.networks.load_state(read_tensors(weights))
         return agent
 
     def _greedy(self, risk: Risk) -> Policy:
-        return Policy(self.brain.learner.online, self.actions, risk=risk)
+        return Policy(self.networks.learner.online, self.actions, risk=risk)
 
     def _envs(self) -> EnvFactory:
         if self.envs is None:

@@ -16,24 +16,24 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from monotau.agent import Agent
-from monotau.cluster.joining import LOCAL
-from monotau.configs import Config
+from monotau.config.command_line import parse
+from monotau.config.parse import read_settings
+from monotau.config.presets import DEFAULT_PRESET, PRESETS, resolve, take_names, with_kinds
+from monotau.config.profiles import PROFILES
+from monotau.config.schema import Config
+from monotau.distributed.connect import LOCAL
 from monotau.distributions import RISKS, Risk
 from monotau.envs import list_envs
 from monotau.envs.games import GAME_SETS
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.explorers import EXPLORERS
-from monotau.manifest import newest_agent
 from monotau.networks import HEADS, TORSOS
-from monotau.parsing import parse
-from monotau.presets import DEFAULT_PRESET, PRESETS, resolve, take_names, with_kinds
-from monotau.processes import Stopped, stoppable
-from monotau.profiles import PROFILES
 from monotau.replay import REPLAYS
 from monotau.report.command import ReportCommand, write_report
-from monotau.run import default_directory, train_into
-from monotau.scores.command import ScoresCommand, show_scores
-from monotau.settings import read_settings
+from monotau.results.command import ScoresCommand, show_scores
+from monotau.runs.manifest import newest_agent
+from monotau.runs.process import Stopped, stoppable
+from monotau.runs.runner import default_directory, train_into
 from monotau.suites.command import SuiteCommand, run_suite
 from monotau.suites.grid import built_in
 

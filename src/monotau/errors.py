@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import reprlib
 from collections.abc import Iterable
 
 
@@ -51,3 +52,15 @@ def unknown_name(kind: str, given: object, allowed: Iterable[str]) -> ConfigErro
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ConfigError(f"{kind} {given!r} is unknown.{hint} Allowed: {', '.join(names) or 'none'}.")
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = 80
+
+
+def brief(value: object) -> str:
+    """Return a value on one short line, however long or deep it is."""
+    try:
+        return " ".join(_BRIEF.repr(value).split())
+    except ValueError:  # Python does not print whole numbers of thousands of digits
+        return "a number of thousands of digits"

@@ -18,19 +18,20 @@ class Counting(gym.Env):
     def __init__(self, wait_seconds=0.0):
         self.wait_seconds, self.steps, self.episodes = wait_seconds, 0, 0
 
-    def look(self):
+    def observation(self):
         return np.array([os.getpid(), self.steps, self.episodes], np.float64)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.episodes, self.length = self.episodes + 1, 0
-        return self.look(), {}
+        return self.observation(), {}
 
     def step(self, action):
         time.sleep(self.wait_seconds)
         self.steps, self.length = self.steps + 1, self.length + 1
         over = self.length == 7
-        return self.look(), float(self.steps), over and self.episodes % 3 != 0, over and self.episodes % 3 == 0, {}
+        terminated = over and self.episodes % 3 != 0
+        return self.observation(), float(self.steps), terminated, over and not terminated, {}
 
 
 class Noting(Counting):

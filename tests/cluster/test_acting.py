@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from monotau.agent import Agent
-from monotau.brain import Brain
-from monotau.cluster import acting
-from monotau.cluster.acting import IN_FLIGHT, Actors, joined_for_acting
-from monotau.cluster.joining import joined
+from monotau.config.presets import resolve
+from monotau.distributed import collector
+from monotau.distributed.collector import IN_FLIGHT, RayCollector
+from monotau.distributed.connect import connected
 from monotau.errors import ConfigError, EnvironmentFault
-from monotau.presets import resolve
+from monotau.learning.agent_networks import AgentNetworks
 from monotau.replay.flags import FINAL, TERMINATED
-from monotau.run import train_agent
+from monotau.runs.runner import train_agent
 from tests.cluster.stages import Counting, Failing, Noting
 from tests.small_runs import SMALL
 
@@ -40,7 +40,7 @@ def ray():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
-        with joined("local", 4):
+        with connected("local", 4):
             import ray
 
             yield ray
@@ -95,7 +95,7 @@ def test_an_actor_that_is_killed_is_replaced_and_no_step_is_missing(tmp_path, ca
     killer.start()
     agent = Agent(partial(Noting, tmp_path), "dqn", verbose=True, **SETTINGS).learn(400)
     assert agent.steps == 400
-    assert "is gone and was replaced" in capsys.readouterr().err
+    assert "died and was replaced" in capsys.readouterr().err
     processes = set()
     for frames, flags in stored(agent):
         processes |= set(frames[:, 0].tolist())
@@ -112,12 +112,12 @@ def test_an_actor_that_ends_or_hangs_is_replaced(what, patience, tmp_path, capsy
     agent = Agent(partial(Failing, tmp_path, what), "dqn", verbose=True, **settings).learn(400)
     assert agent.steps == 400
     assert len(list(tmp_path.glob("mark*"))) == 1
-    assert "is gone and was replaced" in capsys.readouterr().err
+    assert "died and was replaced" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_an_actor_that_always_ends_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(acting, "MOST_DEATHS", 2)
+    monkeypatch.setattr(collector, "MOST_DEATHS", 2)
     settings = {"actors": 1, "actor": SETTINGS["actor"] | {"send_every_steps": 40}}
     with pytest.raises(EnvironmentFault, match="actor 0 ended 2 times in a row before it sent a step: ActorDiedError"):
         learned(partial(Failing, tmp_path, "exit", 100), **settings)
@@ -161,9 +161,9 @@ def test_a_run_with_actors_that_was_cut_off_goes_on(tmp_path):
         return real(*_, **__)
 
     limited.calls = 0
-    real = Actors.moves
+    real = RayCollector.collect
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Actors, "moves", limited)
+        patch.setattr(RayCollector, "collect", limited)
         with pytest.raises(Enough):
             train_agent("CartPole-v1", tmp_path, "dqn", verbose=False, **settings)
     assert not (tmp_path / "result.json").exists()
@@ -176,14 +176,13 @@ def test_a_run_with_actors_that_was_cut_off_goes_on(tmp_path):
 @pytest.mark.slow
 def test_weights_are_sent_when_they_are_due_and_only_to_who_has_older_ones(ray, monkeypatch):
     resolved = resolve("dqn", SETTINGS, source=Counting)
-    brain = Brain(resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions)
+    networks = AgentNetworks(resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions)
     puts = []
-    with joined_for_acting(resolved.config, resolved.envs, "local"):
-        stage = Actors(resolved.config, resolved.envs, brain, lambda _: None)
+    stage = RayCollector(resolved.config, resolved.envs, networks, lambda _: None, "local")
+    with stage.session(updates=0):
         monkeypatch.setattr(ray, "put", lambda weights, real=ray.put: (puts.append(weights), real(weights))[1])
-        for updates, _ in enumerate(stage.moves(0, 0, 300)):
+        for updates, _ in enumerate(stage.collect(0, 0, 300)):
             stage.learned(updates // 10)  # 30 in all, and a broadcast each 10
-        stage.close()
     assert len(puts) == 3
     assert stage.metrics()["lag_updates"] > 0
     assert stage.newest.shape == (2, 3)

@@ -6,7 +6,7 @@ import pytest
 import ray
 from ray.exceptions import NodeDiedError, RayTaskError
 
-from monotau.cluster.checking import _judge
+from monotau.distributed.nodes import _judge
 from monotau.errors import ConfigError
 
 

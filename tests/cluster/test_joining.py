@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from monotau.cluster import joining
-from monotau.cluster.joining import check_address, joined
+from monotau.distributed import connect
+from monotau.distributed.connect import check_address, connected
 from monotau.errors import ConfigError, MissingExtra
 
 
@@ -39,16 +39,19 @@ def test_what_may_be_an_address_is_taken(address):
 
 
 def test_ray_client_is_refused_however_it_is_named(monkeypatch):
-    with pytest.raises(ConfigError, match=r"'ray://h:10001', of Ray Client.*`ray job submit`"), joined("ray://h:10001"):
+    with (
+        pytest.raises(ConfigError, match=r"'ray://h:10001', of Ray Client.*`ray job submit`"),
+        connected("ray://h:10001"),
+    ):
         pass
     monkeypatch.setenv("RAY_ADDRESS", "ray://other:10001")
-    with pytest.raises(ConfigError, match="'ray://other:10001', of Ray Client"), joined("auto"):
+    with pytest.raises(ConfigError, match="'ray://other:10001', of Ray Client"), connected("auto"):
         pass
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'monotau\[cluster\]'"), joined("local"):
+    with pytest.raises(MissingExtra, match=r"pip install 'monotau\[cluster\]'"), connected("local"):
         pass
 
 
@@ -57,20 +60,20 @@ def test_a_closed_port_and_an_unknown_host_are_told_at_once():
         port = server.getsockname()[1]
     start = time.monotonic()
     with pytest.raises(ConfigError, match=rf"reached at the Ray address 127.0.0.1:{port}: Connection refused"):
-        joined(f"127.0.0.1:{port}").__enter__()
+        connected(f"127.0.0.1:{port}").__enter__()
     with pytest.raises(ConfigError, match=r"reached at the Ray address nobody.invalid:6379: "):
-        joined("nobody.invalid:6379").__enter__()
+        connected("nobody.invalid:6379").__enter__()
     assert time.monotonic() - start < 10
 
 
 def test_what_listens_and_is_not_ray_is_told_in_time(monkeypatch):
-    monkeypatch.setattr(joining, "ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(connect, "ANSWER_SECONDS", 3.0)
     with listening() as server, pytest.raises(ConfigError, match="does not answer as a Ray cluster within 3 seconds"):
-        joined(f"127.0.0.1:{server.getsockname()[1]}").__enter__()
+        connected(f"127.0.0.1:{server.getsockname()[1]}").__enter__()
 
 
 def test_the_time_for_all_that_may_be_wrong_is_short():
-    assert joining.REACH_SECONDS + joining.ANSWER_SECONDS < 15
+    assert connect.REACH_SECONDS + connect.ANSWER_SECONDS < 15
 
 
 @pytest.mark.parametrize(
@@ -87,25 +90,25 @@ def test_the_time_for_all_that_may_be_wrong_is_short():
     ],
 )
 def test_a_refusal_by_ray_becomes_one_line(monkeypatch, reason, message):
-    monkeypatch.setattr(joining, "TRIAL", f"import sys; sys.exit('noise\\nREFUSED RuntimeError: {reason}')")
-    monkeypatch.setattr(joining.socket, "create_connection", lambda *_: listening())
+    monkeypatch.setattr(connect, "TRIAL", f"import sys; sys.exit('noise\\nREFUSED RuntimeError: {reason}')")
+    monkeypatch.setattr(connect.socket, "create_connection", lambda *_: listening())
     with pytest.raises(ConfigError, match=message):
-        joined("h:1").__enter__()
+        connected("h:1").__enter__()
 
 
 def test_an_attempt_that_was_aborted_is_told(monkeypatch):
-    monkeypatch.setattr(joining, "TRIAL", "import os; os.abort()")
+    monkeypatch.setattr(connect, "TRIAL", "import os; os.abort()")
     monkeypatch.setenv("RAY_ADDRESS", "h:7")
     with pytest.raises(ConfigError, match=r"RAY_ADDRESS is h:7\): the attempt ended with code -6"):
-        joined("auto").__enter__()
+        connected("auto").__enter__()
 
 
 def test_a_token_that_is_missing_is_told_though_ray_goes_on_trying(monkeypatch):
-    monkeypatch.setattr(joining, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(connect, "ANSWER_SECONDS", 1.0)
     script = "import sys, time; print('Unauthenticated: RPC', file=sys.stderr, flush=True); time.sleep(60)"
-    monkeypatch.setattr(joining, "TRIAL", script)
+    monkeypatch.setattr(connect, "TRIAL", script)
     with pytest.raises(ConfigError, match=r"at the Ray address auto asks for a token"):
-        joined("auto").__enter__()
+        connected("auto").__enter__()
 
 
 @pytest.mark.slow
@@ -114,11 +117,11 @@ def test_a_ray_of_ones_own_begins_and_ends_with_the_block(capfd, monkeypatch):
 
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
     before = signal.getsignal(signal.SIGTERM)
-    with joined("local", cpus=3):
+    with connected("local", cpus=3):
         assert ray.cluster_resources()["CPU"] == 3
         assert signal.getsignal(signal.SIGTERM) is before
         session = ray.get_runtime_context().get_node_id()
-        with joined("local"):  # the same one, which is not left
+        with connected("local"):  # the same one, which is not left
             assert ray.get_runtime_context().get_node_id() == session
         assert ray.is_initialized()
     assert not ray.is_initialized()

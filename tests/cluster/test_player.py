@@ -6,34 +6,38 @@ import numpy as np
 import pytest
 import torch
 
-from monotau.brain import Brain
-from monotau.cluster.player import Order, Player
-from monotau.configs import ActorConfig
+from monotau.config.presets import resolve
+from monotau.config.schema import ActorConfig
+from monotau.distributed.actor import CollectRequest, RolloutActor
 from monotau.envs import EnvFactory
 from monotau.errors import ConfigError
-from monotau.presets import resolve
-from monotau.rollout import RandomActions, Rollout
-from monotau.streams import numpy_stream, stream_seed, torch_stream
-from monotau.train import layout_of
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.policy import RandomActions
+from monotau.learning.rollout import Rollout
+from monotau.learning.train import layout_of
+from monotau.seeding import numpy_stream, stream_seed, torch_stream
 from tests.cluster.stages import Counting
 from tests.small_runs import SMALL, small_run
 
 
-def weights_of(brain: Brain) -> dict[str, np.ndarray]:
-    return {name: tensor.detach().numpy().copy() for name, tensor in brain.state().items()}
+def weights_of(networks: AgentNetworks) -> dict[str, np.ndarray]:
+    return {name: tensor.detach().numpy().copy() for name, tensor in networks.state().items()}
 
 
-def order(iteration=0, step=0, steps=6, epsilons=(0.3, 0.0)):
-    return Order(iteration, step, steps, np.array(epsilons))
+def request(iteration=0, step=0, steps=6, epsilons=(0.3, 0.0)):
+    return CollectRequest(iteration, step, steps, np.array(epsilons))
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "rainbow"])
 def test_it_plays_as_a_rollout_would_with_the_weights_it_was_sent(preset):
     resolved = resolve(preset, SMALL | {"head": {"hidden": 8}}, {"env": {"num_envs": 2}, "actors": 3})
     config = resolved.config
-    brain = Brain(replace(config, seed=5), resolved.envs.observation_spec, resolved.envs.num_actions)
-    player = Player(config, None, 1, 0)
-    sendings = [player.play(order(iteration=4), weights_of(brain)), player.play(order(iteration=4, steps=30), None)]
+    networks = AgentNetworks(replace(config, seed=5), resolved.envs.observation_spec, resolved.envs.num_actions)
+    actor = RolloutActor(config, None, 1, 0)
+    results = [
+        actor.collect(request(iteration=4), weights_of(networks)),
+        actor.collect(request(iteration=4, steps=30), None),
+    ]
 
     envs = EnvFactory(config.env)
     rollout = Rollout(envs, 2, 1, stream_seed(config.seed, "environments of actor 1", 4))
@@ -41,40 +45,40 @@ def test_it_plays_as_a_rollout_would_with_the_weights_it_was_sent(preset):
     fractions = torch_stream(config.seed, "explore of actor 1", 4)
     returns, noise = [], RandomActions(2, envs.num_actions)
     longest = config.epsilon.longest_at(0)
-    for sending in sendings:
-        for number in range(len(sending)):
+    for result in results:
+        for number in range(len(result)):
             chosen = (rollout.observations, np.array([0.3, 0.0]), explore, fractions, noise, longest)
-            outcome = rollout.step(brain.curious.act(*chosen))
-            step = sending.step(number)
+            outcome = rollout.step(networks.exploration_policy.act(*chosen))
+            step = result.step(number)
             for name in ("frames", "first", "actions", "rewards", "terminated", "truncated"):
                 np.testing.assert_array_equal(getattr(step, name), getattr(outcome.steps, name), err_msg=name)
             returns.append([returned for _, returned, _ in outcome.returns])
-    assert returns == sendings[0].returns + sendings[1].returns
+    assert returns == results[0].returns + results[1].returns
     assert any(returns)
-    np.testing.assert_array_equal(sendings[1].newest, rollout.observations[:, -1])
+    np.testing.assert_array_equal(results[1].newest, rollout.observations[:, -1])
 
 
 def test_a_new_iteration_starts_with_fresh_environments_and_a_new_life_with_other_ones():
     config = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"env": {"num_envs": 2}, "actors": 2}).config
-    player = Player(config, None, 0, 0)
-    first = player.play(order(), None)
-    again = player.play(order(), None)
+    actor = RolloutActor(config, None, 0, 0)
+    first = actor.collect(request(), None)
+    again = actor.collect(request(), None)
     assert first.first[0].all()
     assert not again.first[0].any()
-    assert player.play(order(iteration=1), None).first[0].all()
-    assert Player(config, None, 0, 0).play(order(), None).frames.tolist() == first.frames.tolist()
-    for other in (Player(config, None, 0, 1), Player(config, None, 1, 0)):
-        assert other.play(order(), None).frames[0].tolist() != first.frames[0].tolist()
+    assert actor.collect(request(iteration=1), None).first[0].all()
+    assert RolloutActor(config, None, 0, 0).collect(request(), None).frames.tolist() == first.frames.tolist()
+    for other in (RolloutActor(config, None, 0, 1), RolloutActor(config, None, 1, 0)):
+        assert other.collect(request(), None).frames[0].tolist() != first.frames[0].tolist()
 
 
 def test_what_is_sent_can_be_stored_with_the_frames_after_truncated_episodes():
     resolved = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2}, source=Counting)
-    sending = Player(resolved.config, Counting, 0, 0).play(order(steps=40, epsilons=(1.0,)), None)
-    assert sorted(sending.finals) == [20]  # the third episode of seven steps, which is truncated, and the sixth is not
+    result = RolloutActor(resolved.config, Counting, 0, 0).collect(request(steps=40, epsilons=(1.0,)), None)
+    assert sorted(result.finals) == [20]  # the third episode of seven steps, which is truncated, and the sixth is not
     replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs.observation_spec), 100)
-    for number in range(len(sending)):
-        replay.add(sending.step(number), slice(1, 2))
-    replay.cut(sending.newest, slice(1, 2))
+    for number in range(len(result)):
+        replay.add(result.step(number), slice(1, 2))
+    replay.cut(result.newest, slice(1, 2))
     batch = replay.sample(400, np.random.default_rng(0))
     seen = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.next_observations[:, 0, 1].tolist(), strict=True))
     gone = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.discounts.tolist(), strict=True))
@@ -114,12 +118,12 @@ def test_what_acting_counts_in_two_places_is_what_it_counts_in_one(preset):
     extra = {"explorer": {"normalise": True}} if preset == "ndqfn-dpe" else {}
     resolved = small_run(preset, actors=2, **extra)
     spec, actions = resolved.envs.observation_spec, resolved.envs.num_actions
-    brains = [Brain(resolved.config, spec, actions) for _ in range(3)]
-    alone, learner, actor = (brain.explorer for brain in brains)
+    brains = [AgentNetworks(resolved.config, spec, actions) for _ in range(3)]
+    alone, learner, actor = (networks.explorer for networks in brains)
     rng = np.random.default_rng(0)
 
-    def act(brain: Brain) -> None:
-        brain.curious.act(observations, 0.0, np.random.default_rng(1), torch_stream(0, "x"))
+    def act(networks: AgentNetworks) -> None:
+        networks.exploration_policy.act(observations, 0.0, np.random.default_rng(1), torch_stream(0, "x"))
 
     for sizes in ((3, 5), (4, 1)):
         actor.load_state(learner.state())
@@ -127,8 +131,8 @@ def test_what_acting_counts_in_two_places_is_what_it_counts_in_one(preset):
             observations = rng.normal(size=(size, 1, *spec.shape)).astype(np.float32)
             act(brains[0])
             act(brains[2])
-        learner.absorb(actor.lived())
-    assert all(not tensor.any() for tensor in actor.lived().values())
+        learner.merge_stats(actor.drain_stats())
+    assert all(not tensor.any() for tensor in actor.drain_stats().values())
     counted = {"decisions": "ndqfn-dltv", "moments": "ndqfn-dpe"}
     (name,) = (name for name, of in counted.items() if of == preset)
     torch.testing.assert_close(learner.state()[name], alone.state()[name])

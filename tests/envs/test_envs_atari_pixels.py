@@ -6,7 +6,7 @@ import pytest
 from counting import factory
 
 from monotau.envs.games import id_of
-from monotau.rollout import Rollout
+from monotau.learning.rollout import Rollout
 
 ale_py = pytest.importorskip("ale_py")
 pytest.importorskip("cv2")

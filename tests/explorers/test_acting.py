@@ -7,9 +7,9 @@ import torch
 from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
-from monotau.learner import Learner
+from monotau.learning.learner import Learner
+from monotau.learning.policy import Policy
 from monotau.networks.layers import Layers, Linear
-from monotau.rollout import Policy
 from tests.worlds import random_batch, small_factory
 
 
@@ -24,21 +24,21 @@ OBSERVATIONS = np.random.default_rng(0).standard_normal((6, 1, 5)).astype(np.flo
 
 
 def test_random_steps_run_no_network(monkeypatch):
-    learner, explorer, curious, _ = make_policies()
+    learner, explorer, exploration_policy, _ = make_policies()
     for network in (learner.online, learner.target, explorer.predictor):
         monkeypatch.setattr(network.torso, "forward", lambda _: pytest.fail("a network ran"))
-    actions = curious.act(OBSERVATIONS, 1.0, np.random.default_rng(0), torch.Generator())
+    actions = exploration_policy.act(OBSERVATIONS, 1.0, np.random.default_rng(0), torch.Generator())
     assert set(actions.tolist()) <= {0, 1, 2}
 
 
 def test_only_rows_that_are_not_random_reach_the_networks(monkeypatch):
-    learner, _, curious, _ = make_policies()
+    learner, _, exploration_policy, _ = make_policies()
     rows, see = [], learner.online.torso.forward
     monkeypatch.setattr(learner.online.torso, "forward", lambda seen: (rows.append(len(seen)), see(seen))[1])
     rng = np.random.default_rng(1)
     total = 0
     for _ in range(50):
-        curious.act(OBSERVATIONS, 0.5, rng, torch.Generator())
+        exploration_policy.act(OBSERVATIONS, 0.5, rng, torch.Generator())
         total += 6
     assert abs(sum(rows) - total / 2) < 4 * np.sqrt(total / 4)
 
@@ -48,7 +48,7 @@ def test_evaluation_runs_neither_target_nor_predictor(monkeypatch):
     monkeypatch.setattr(learner.target.torso, "forward", lambda _: pytest.fail("the target network ran"))
     monkeypatch.setattr(explorer.predictor.torso, "forward", lambda _: pytest.fail("the predictor ran"))
     actions = greedy.act(OBSERVATIONS, 0.0, np.random.default_rng(0), torch.Generator())
-    means = learner.online.look(torch.from_numpy(OBSERVATIONS), torch.empty(6, 0)).mean()
+    means = learner.online.predict(torch.from_numpy(OBSERVATIONS), torch.empty(6, 0)).mean()
     assert actions.tolist() == means.argmax(dim=1).tolist()
 
 

@@ -38,7 +38,9 @@ def test_novelty_is_one_at_the_start_and_falls_for_what_is_replayed(name):
 def test_novelty_is_the_mean_distance_of_the_views_in_units_of_the_first():
     explorer, batch = make(), random_batch()
     explorer.learn(batch, None, torch.Generator().manual_seed(0))
-    views = [network.look(batch.observations, torch.empty(9, 0)) for network in (explorer.target, explorer.predictor)]
+    views = [
+        network.predict(batch.observations, torch.empty(9, 0)) for network in (explorer.target, explorer.predictor)
+    ]
     distances = views[0].w1(views[1])  # B, actions times views
     expected = torch.stack([distances[:, 3 * a : 3 * a + 3].mean(dim=1) for a in range(3)], dim=1) / explorer.unit
     torch.testing.assert_close(explorer.novelty(batch.observations, None), expected)
@@ -49,9 +51,9 @@ def test_the_scores_add_what_is_here_and_what_is_further_on():
     explorer, batch = make(c=2.5), random_batch()
     for _ in range(5):
         explorer.learn(batch, None, torch.Generator().manual_seed(0))
-    view = small_factory().make("online").look(batch.observations, torch.empty(9, 0))
+    view = small_factory().make("online").predict(batch.observations, torch.empty(9, 0))
     here = explorer.novelty(batch.observations, None)
-    further = explorer.future.look(batch.observations, torch.empty(9, 0)).mean()
+    further = explorer.future.predict(batch.observations, torch.empty(9, 0)).mean()
     assert further.abs().sum() > 0
     torch.testing.assert_close(explorer.bonus(batch.observations, None), here + further)
     torch.testing.assert_close(explorer.scores(batch.observations, view, None), view.mean() + 2.5 * (here + further))
@@ -60,7 +62,7 @@ def test_the_scores_add_what_is_here_and_what_is_further_on():
 def test_a_weight_of_zero_runs_no_network(monkeypatch):
     explorer, batch = make(c=0.0), random_batch()
     monkeypatch.setattr(explorer, "bonus", lambda *_: pytest.fail("the bonus was computed"))
-    view = small_factory().make("online").look(batch.observations, torch.empty(9, 0))
+    view = small_factory().make("online").predict(batch.observations, torch.empty(9, 0))
     assert torch.equal(explorer.scores(batch.observations, view, None), view.mean())
 
 
@@ -77,10 +79,10 @@ def test_what_is_further_on_is_learned_as_discounted_best_novelty_ahead():
         discounts=torch.tensor([0.9, 0.0]),
     )
     explorer.learn(batch, None, torch.Generator())
-    explorer.trainer.main.param_groups[0]["lr"] = 0.0
+    explorer.optimiser.main.param_groups[0]["lr"] = 0.0
     for _ in range(600):
         explorer.learn(batch, None, torch.Generator().manual_seed(0))
-    future = explorer.future.look(batch.observations, torch.empty(2, 0)).mean()
+    future = explorer.future.predict(batch.observations, torch.empty(2, 0)).mean()
     ahead = explorer.bonus(y, None).max()
     assert future[1, 2].item() == pytest.approx(0.0, abs=0.02)
     assert future[0, 1].item() == pytest.approx(0.9 * ahead.item(), abs=0.05)
@@ -115,7 +117,7 @@ def test_its_networks_tell_states_apart_from_the_start():
     states = random_batch(50).observations
     explorer = make()
     for network in (explorer.target, explorer.predictor):
-        values = network.look(states, network.fractions(Role.ACT, 50, None)).mean()
+        values = network.predict(states, network.fractions(Role.ACT, 50, None)).mean()
         assert values.std(dim=0).mean() > 0.5 * values.abs().mean()
         assert values.square().mean() > 0.1  # last layers of their own gain, not one that makes actions alike
 
@@ -134,7 +136,7 @@ def test_the_state_carries_over_to_another_explorer(name):
 def test_metrics_are_means_since_the_last_call():
     explorer, batch = make(), random_batch()
     explorer.learn(batch, None, torch.Generator())
-    view = small_factory().make("online").look(batch.observations, torch.empty(9, 0))
+    view = small_factory().make("online").predict(batch.observations, torch.empty(9, 0))
     explorer.scores(batch.observations, view, None)
     assert set(explorer.metrics()) == {"bonus_mean", "predictor_loss"}
     assert explorer.metrics() == {}

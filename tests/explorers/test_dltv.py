@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from monotau.configs import Config
+from monotau.config.schema import Config
 from monotau.errors import ConfigError
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
-from monotau.learner import Learner
+from monotau.learning.learner import Learner
 from monotau.networks import Role
 from monotau.networks.heads.qr import Qr
 from monotau.networks.torsos import Mlp
@@ -28,7 +28,7 @@ def make(name: str = "ndqfn", **settings):
 def test_the_bonus_is_the_root_of_the_variance_above_the_median(name):
     learner, explorer = make(name)
     observations = random_batch().observations
-    view = learner.online.look(observations, learner.online.fractions(Role.ACT, 9, None))
+    view = learner.online.predict(observations, learner.online.fractions(Role.ACT, 9, None))
     taus = 0.5 + 0.5 * (torch.arange(4000) + 0.5) / 4000
     offsets = view.quantile(taus) - view.quantile(torch.tensor([0.5]))
     expected = (offsets.square().mean(dim=-1) / 2).sqrt()  # the integral over half of (0, 1)
@@ -39,7 +39,7 @@ def test_the_bonus_is_the_root_of_the_variance_above_the_median(name):
 def test_the_weight_is_c_times_the_root_of_log_t_over_t_and_t_counts_decisions():
     learner, explorer = make(c=7.0)
     observations = random_batch().observations
-    view = learner.online.look(observations, torch.empty(9, 0))
+    view = learner.online.predict(observations, torch.empty(9, 0))
     bonus = explorer.bonus(observations, None)
     assert torch.equal(explorer.scores(observations, view, None), view.mean())  # log 1 = 0
     for t in (10, 19, 28):
@@ -60,7 +60,7 @@ def test_the_default_weight_is_fifty():
 def test_the_count_of_decisions_carries_over():
     learner, explorer = make()
     observations = random_batch().observations
-    explorer.scores(observations, learner.online.look(observations, torch.empty(9, 0)), None)
+    explorer.scores(observations, learner.online.predict(observations, torch.empty(9, 0)), None)
     _, other = make()
     other.load_state(explorer.state())
     assert other.weight == explorer.weight

@@ -9,7 +9,7 @@ import torch
 from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe, DpeExplorer
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
-from monotau.learner import Learner
+from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from tests.worlds import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
@@ -33,8 +33,8 @@ def test_the_bonus_is_the_distance_of_target_and_predictor_on_the_same_fractions
     observations = random_batch().observations
     taus = torch.linspace(0.0005, 0.9995, 1000)
     fractions = explorer.predictor.fractions(Role.ACT, len(observations), None)
-    gap = learner.target.look(observations, fractions).quantile(taus)
-    gap = gap - explorer.predictor.look(observations, fractions).quantile(taus)
+    gap = learner.target.predict(observations, fractions).quantile(taus)
+    gap = gap - explorer.predictor.predict(observations, fractions).quantile(taus)
     torch.testing.assert_close(explorer.bonus(observations, None), gap.abs().mean(dim=-1), rtol=1e-2, atol=0.03)
 
 
@@ -43,7 +43,9 @@ def test_the_value_based_error_is_the_gap_of_the_means_and_never_more_than_dpe(h
     observations = random_batch(50).observations
     (learner, dpe), (_, vpe) = make(head), make(head, error="value")
     fractions = learner.target.head.fractions(Role.ACT, 50, None)
-    means = learner.target.look(observations, fractions).mean() - vpe.predictor.look(observations, fractions).mean()
+    means = (
+        learner.target.predict(observations, fractions).mean() - vpe.predictor.predict(observations, fractions).mean()
+    )
     torch.testing.assert_close(vpe.bonus(observations, None), means.abs())
     assert (vpe.bonus(observations, None) <= dpe.bonus(observations, None) + 1e-5).all()
 
@@ -62,8 +64,8 @@ def test_the_predictor_learns_with_a_kappa_of_its_own(name):
     assert (explorer.predictor.head.config.kappa, learner.online.head.config.kappa) == (0.0625, head.kappa)
     assert replace(explorer.predictor.head.config, kappa=head.kappa) == head
     batch, taus = random_batch(), learner.target.head.fractions(Role.TARGET, 9, None)
-    current = Estimate(learner.target.look(batch.observations, taus, batch.actions), taus)
-    prediction = Estimate(explorer.predictor.look(batch.observations, taus, batch.actions), taus)
+    current = Estimate(learner.target.predict(batch.observations, taus, batch.actions), taus)
+    prediction = Estimate(explorer.predictor.predict(batch.observations, taus, batch.actions), taus)
     narrow, wide = (net.head.loss(prediction, current) for net in (explorer.predictor, learner.online))
     losses, _ = explorer.losses(batch.observations, batch.actions, taus, current)
     torch.testing.assert_close(losses, narrow)
@@ -76,7 +78,7 @@ def test_the_predictor_tells_actions_apart_from_the_start_and_the_online_network
     observations = random_batch(50).observations
 
     def gap(network) -> float:
-        return network.look(observations, torch.empty(50, 0)).mean().std(dim=1).mean().item()
+        return network.predict(observations, torch.empty(50, 0)).mean().std(dim=1).mean().item()
 
     assert gap(learner.online) < 0.1
     assert gap(explorer.predictor) > 4 * gap(learner.online)
@@ -108,7 +110,7 @@ def test_where_there_is_one_action_there_are_no_others():
 
 def gap_of_means(explorer: DpeExplorer, batch) -> torch.Tensor:
     fractions = explorer.predictor.fractions(Role.ACT, 9, None)
-    views = (net.look(batch.observations, fractions, batch.actions) for net in (explorer.target, explorer.predictor))
+    views = (net.predict(batch.observations, fractions, batch.actions) for net in (explorer.target, explorer.predictor))
     one, other = (view.mean() for view in views)
     return (one - other).abs().mean()
 
@@ -138,7 +140,7 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
     first = gap_of_means(explorer, batch)
     for _ in range(400):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
-        current = Estimate(learner.target.look(batch.observations, fractions, batch.actions), fractions)
+        current = Estimate(learner.target.predict(batch.observations, fractions, batch.actions), fractions)
         explorer.learn(batch, current if explorer.wants_target else None, generator)
     # What incremental IQN says depends on how many fractions it is asked at: more when it learns than when it looks.
     assert gap_of_means(explorer, batch) < (0.9 if isinstance(head, IncrementalIqn) else 0.4) * first
@@ -164,7 +166,7 @@ def test_the_predictor_trains_on_its_fraction_of_the_batch():
         learner, explorer = make(predictor_fraction=fraction)
         part = type(batch)(**{name: value[:rows] for name, value in vars(batch).items()})
         taus = torch.full((rows, 5), 0.5)
-        current = Estimate(learner.target.look(part.observations, taus, part.actions), taus)
+        current = Estimate(learner.target.predict(part.observations, taus, part.actions), taus)
         explorer.learn(part, current, torch.Generator().manual_seed(0))
         results.append(weights(explorer.predictor))
     assert all(torch.equal(p, q) for p, q in zip(*results, strict=True))  # half of 9 is the first 5
@@ -173,7 +175,7 @@ def test_the_predictor_trains_on_its_fraction_of_the_batch():
 def test_scores_are_the_mean_plus_c_times_the_bonus():
     learner, explorer = make(c=2.5)
     observations = random_batch().observations
-    view = learner.online.look(observations, torch.empty(9, 0))
+    view = learner.online.predict(observations, torch.empty(9, 0))
     expected = view.mean() + 2.5 * explorer.bonus(observations, None)
     torch.testing.assert_close(explorer.scores(observations, view, None), expected)
 
@@ -181,7 +183,7 @@ def test_scores_are_the_mean_plus_c_times_the_bonus():
 def test_a_weight_of_zero_runs_no_network(monkeypatch):
     learner, explorer = make(c=0.0)
     observations = random_batch().observations
-    view = learner.online.look(observations, torch.empty(9, 0))
+    view = learner.online.predict(observations, torch.empty(9, 0))
     monkeypatch.setattr(explorer, "bonus", lambda *_: pytest.fail("the bonus was computed"))
     assert torch.equal(explorer.scores(observations, view, None), view.mean())
 
@@ -191,7 +193,7 @@ def test_normalisation_divides_by_the_standard_deviation_of_all_bonuses_so_far()
     seen = []
     for seed in range(4):
         observations = random_batch(3 + seed, seed=seed).observations
-        view = learner.online.look(observations, torch.empty(len(observations), 0))
+        view = learner.online.predict(observations, torch.empty(len(observations), 0))
         bonus = explorer.bonus(observations, None)
         seen += bonus.flatten().tolist()
         scores = explorer.scores(observations, view, None)
@@ -206,7 +208,7 @@ def test_before_two_bonuses_differ_they_are_not_scaled():
 def test_metrics_are_means_since_the_last_call():
     learner, explorer = make()
     observations = random_batch().observations
-    view = learner.online.look(observations, torch.empty(9, 0))
+    view = learner.online.predict(observations, torch.empty(9, 0))
     explorer.scores(observations, view, None)
     assert explorer.metrics() == {"bonus_mean": pytest.approx(explorer.bonus(observations, None).mean().item())}
     assert explorer.metrics() == {}
@@ -216,10 +218,10 @@ def test_metrics_are_means_since_the_last_call():
 def test_the_state_carries_over_to_another_explorer(target):
     learner, explorer = make(target=target, normalise=True)
     batch = random_batch()
-    view = learner.online.look(batch.observations, torch.empty(9, 0))
+    view = learner.online.predict(batch.observations, torch.empty(9, 0))
     explorer.scores(batch.observations, view, None)
     taus = torch.full((9, 5), 0.5)
-    current = Estimate(learner.target.look(batch.observations, taus, batch.actions), taus)
+    current = Estimate(learner.target.predict(batch.observations, taus, batch.actions), taus)
     explorer.learn(batch, current, torch.Generator().manual_seed(0))
     factory = small_factory()
     other = Dpe(target=target, normalise=True).build(
@@ -258,7 +260,7 @@ def test_epsilon_greedy_scores_by_the_mean_and_has_no_bonus():
     learner = Learner(factory, double_q=True)
     explorer = EpsilonGreedy().build(factory, learner.online, learner.target)
     observations = random_batch().observations
-    view = learner.online.look(observations, torch.empty(9, 0))
+    view = learner.online.predict(observations, torch.empty(9, 0))
     assert torch.equal(explorer.scores(observations, view, None), view.mean())
     with pytest.raises(ConfigError, match="no exploration bonus: its explorer is epsilon-greedy"):
         explorer.bonus(observations, None)

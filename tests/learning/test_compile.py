@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from monotau.learner import Learner
+from monotau.learning.learner import Learner
 from monotau.networks import HEADS
 from monotau.networks.layers import Layers
 from tests.small_runs import briefly_learned
@@ -21,13 +21,13 @@ def test_the_update_is_one_graph_with_the_same_result(name, double_q):
     factory = small_factory(SMALL_HEADS[name], layers=Layers(noisy=True, dueling=True))
     learner, batch = Learner(factory, double_q=double_q), random_batch()
     generator = torch.Generator().manual_seed(0)
-    learner.online.renew(generator)
+    learner.online.resample_noise(generator)
     draws = learner.draw(len(batch.actions), generator, with_current=True)
 
     def update(observations, actions, rewards, discounts, next_observations, weights):
         parts = (observations, actions, rewards, discounts, next_observations, weights, batch.index)
         losses, side, current, errors = learner.losses(
-            type(batch)(*parts), draws, learner.target.kept(), with_current=True, with_errors=True
+            type(batch)(*parts), draws, learner.target.cached_constants(), with_current=True, with_errors=True
         )
         total = (losses * weights).mean()
         return losses, total if side is None else total + side, current.distribution.mean(), errors
@@ -71,12 +71,12 @@ def test_a_compiled_run_learns_the_same():
 
 
 def assert_alike_without_a_fallback(preset: str) -> None:
-    eager = briefly_learned(preset).brain.state()
+    eager = briefly_learned(preset).networks.state()
     with warnings.catch_warnings(record=True) as caught:  # of the compiler about itself; none of ours among them
         warnings.simplefilter("always")
         agent = briefly_learned(preset, compile=True)
     assert not [warning for warning in caught if "without it" in str(warning.message)]
-    for name, tensor in agent.brain.state().items():
+    for name, tensor in agent.networks.state().items():
         torch.testing.assert_close(tensor, eager[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
@@ -84,8 +84,8 @@ def test_a_backend_that_fails_within_the_true_compiler_is_left(monkeypatch):
     def backend(graph, inputs):
         raise RuntimeError("no backend")
 
-    eager = briefly_learned("dqn").brain.state()
+    eager = briefly_learned("dqn").networks.state()
     compiled_by(backend, monkeypatch)
     with pytest.warns(RuntimeWarning, match="the run goes on without it: BackendCompilerFailed: .*no backend"):
         agent = briefly_learned("dqn", compile=True)
-    assert all(torch.equal(tensor, eager[name]) for name, tensor in agent.brain.state().items())
+    assert all(torch.equal(tensor, eager[name]) for name, tensor in agent.networks.state().items())

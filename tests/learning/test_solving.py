@@ -9,7 +9,7 @@ import pytest
 from benchmarks import classic, deep_sea
 from benchmarks.exploration import explore
 
-from monotau.presets import PRESETS
+from monotau.config.presets import PRESETS
 
 SEEDS = range(5)  # the settings of the grid were chosen on seeds 100 and 101
 

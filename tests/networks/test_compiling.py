@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from monotau.agent import Agent
-from monotau.learner import Learner
-from monotau.networks.compiling import Compiled, Compiler
+from monotau.learning.learner import Learner
+from monotau.networks.compile import Compiled, Compiler
 from tests.small_runs import BRIEF, briefly_learned
 from tests.worlds import random_batch, small_factory
 
 
 def same_weights(one: Agent, other: Agent) -> bool:
-    weights = other.brain.state()
-    return all(torch.equal(tensor, weights[name]) for name, tensor in one.brain.state().items())
+    weights = other.networks.state()
+    return all(torch.equal(tensor, weights[name]) for name, tensor in one.networks.state().items())
 
 
 def broken_at_once(function):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from monotau.errors import ConfigError, Divergence
-from monotau.networks.factory import OptimiserConfig
+from monotau.networks.optimiser import OptimiserConfig
 from tests.worlds import SMALL_HEADS, small_factory
 
 
@@ -15,11 +15,11 @@ def test_rmsprop_is_the_centred_one_of_the_nature_dqn():
     """Two steps by hand: v and m are moving averages with 0.95, the step is g / (sqrt(v - m^2) + epsilon)."""
     config = OptimiserConfig(method="rmsprop", learning_rate=0.1, epsilon=0.01)
     network = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).make("online")
-    trainer = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).trainer(network)
+    optimiser = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).make_optimiser(network)
     bias = network.head.last.advantages.bias
     value, square, mean = bias.detach()[0].item(), 0.0, 0.0
     for slope in (1.0, 3.0):
-        trainer.descend((bias[0] * slope).sum())
+        optimiser.step((bias[0] * slope).sum())
         square, mean = 0.95 * square + 0.05 * slope**2, 0.95 * mean + 0.05 * slope
         value -= 0.1 * slope / ((square - mean**2) ** 0.5 + 0.01)
         assert bias.detach()[0].item() == pytest.approx(value, rel=1e-4)
@@ -28,12 +28,12 @@ def test_rmsprop_is_the_centred_one_of_the_nature_dqn():
 def test_every_weight_belongs_to_one_optimiser():
     for name, head in SMALL_HEADS.items():
         network = small_factory(head).make("online")
-        trainer = small_factory(head).trainer(network)
-        groups = [g["params"] for optimiser in (trainer.main, *trainer.apart) for g in optimiser.param_groups]
+        optimiser = small_factory(head).make_optimiser(network)
+        groups = [g["params"] for optimiser in (optimiser.main, *optimiser.apart) for g in optimiser.param_groups]
         owned = [id(parameter) for group in groups for parameter in group]
         assert sorted(owned) == sorted(id(parameter) for parameter in network.parameters())
-        assert bool(trainer.apart) == (name in ("fqf", "ndqfn-fqf"))
-        assert isinstance(trainer.main, torch.optim.Adam)
+        assert bool(optimiser.apart) == (name in ("fqf", "ndqfn-fqf"))
+        assert isinstance(optimiser.main, torch.optim.Adam)
 
 
 def test_the_rate_falls_in_a_straight_line_and_stays_beyond_the_end():
@@ -54,39 +54,39 @@ def test_progress_changes_the_steps_of_the_main_optimiser_alone():
     """By hand: the first centred step is 0.1 * rate-share * g / (sqrt(0.05 g^2 - 0.0025 g^2) + epsilon)."""
     config = OptimiserConfig(method="rmsprop", learning_rate=0.1, epsilon=0.01, anneal=0.5)
     factory = replace(small_factory(SMALL_HEADS["fqf"]), optimiser=config)
-    trainer = factory.trainer(factory.make("online"))
-    bias = trainer.network.head.network.last.advantages.bias
-    before, apart = bias.detach()[0].item(), [group["lr"] for o in trainer.apart for group in o.param_groups]
-    trainer.set_progress(0.5)
-    trainer.descend(2.0 * bias[0])
+    optimiser = factory.make_optimiser(factory.make("online"))
+    bias = optimiser.network.head.network.last.advantages.bias
+    before, apart = bias.detach()[0].item(), [group["lr"] for o in optimiser.apart for group in o.param_groups]
+    optimiser.set_progress(0.5)
+    optimiser.step(2.0 * bias[0])
     step = before - bias.detach()[0].item()
     assert step == pytest.approx(0.075 * 2.0 / (math.sqrt(0.05 * 4 - 0.0025 * 4) + 0.01), rel=1e-4)
-    assert [group["lr"] for o in trainer.apart for group in o.param_groups] == apart
-    assert all(type(group["lr"]) is float for group in trainer.main.param_groups)
+    assert [group["lr"] for o in optimiser.apart for group in o.param_groups] == apart
+    assert all(type(group["lr"]) is float for group in optimiser.main.param_groups)
 
 
 def trained(head, method):
-    """A trainer after three steps down a hill that bends."""
+    """A optimiser after three steps down a hill that bends."""
     factory = replace(small_factory(head), optimiser=OptimiserConfig(method=method, learning_rate=0.01))
-    trainer = factory.trainer(factory.make("online"))
+    optimiser = factory.make_optimiser(factory.make("online"))
     for _ in range(3):
-        descend(trainer)
-    return factory, trainer
+        step(optimiser)
+    return factory, optimiser
 
 
-def descend(trainer):
-    trainer.descend(sum(((parameter - 1) ** 2).sum() for parameter in trainer.network.parameters()))
+def step(optimiser):
+    optimiser.step(sum(((parameter - 1) ** 2).sum() for parameter in optimiser.network.parameters()))
 
 
 @pytest.mark.parametrize("method", ["adam", "rmsprop"])
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 def test_a_trainer_goes_on_as_if_it_had_not_been_replaced(head, method):
     factory, old = trained(head, method)
-    new = factory.trainer(factory.make("online"))
+    new = factory.make_optimiser(factory.make("online"))
     new.network.load_state_dict(old.network.state_dict())
     new.load_state({name: tensor.clone() for name, tensor in old.state().items()})
-    for trainer in (old, new):
-        descend(trainer)
+    for optimiser in (old, new):
+        step(optimiser)
     for one, other in zip(old.network.parameters(), new.network.parameters(), strict=True):
         assert torch.equal(one, other)
     assert old.state().keys() == new.state().keys()
@@ -96,30 +96,30 @@ def test_a_trainer_goes_on_as_if_it_had_not_been_replaced(head, method):
 @pytest.mark.parametrize("method", ["adam", "rmsprop"])
 @pytest.mark.parametrize("head", ["dqn", "fqf"])
 def test_the_memory_foretold_is_that_of_gradients_and_states(head, method):
-    factory, trainer = trained(SMALL_HEADS[head], method)
-    gradients = sum(parameter.grad.nbytes for parameter in trainer.network.parameters())
-    remembered = sum(tensor.nbytes for tensor in trainer.state().values())
-    fresh = factory.trainer(factory.make("online"))
-    assert fresh.memory() == trainer.memory() == gradients + remembered
+    factory, optimiser = trained(SMALL_HEADS[head], method)
+    gradients = sum(parameter.grad.nbytes for parameter in optimiser.network.parameters())
+    remembered = sum(tensor.nbytes for tensor in optimiser.state().values())
+    fresh = factory.make_optimiser(factory.make("online"))
+    assert fresh.memory() == optimiser.memory() == gradients + remembered
 
 
 def test_a_trainer_that_has_not_begun_remembers_nothing():
     factory = small_factory(SMALL_HEADS["fqf"])
-    trainer = factory.trainer(factory.make("online"))
-    assert trainer.state() == {}
-    trainer.load_state({})
-    descend(trainer)
+    optimiser = factory.make_optimiser(factory.make("online"))
+    assert optimiser.state() == {}
+    optimiser.load_state({})
+    step(optimiser)
 
 
 def test_a_memory_that_is_not_of_these_weights_is_refused():
-    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
-    state = trainer.state()
+    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
+    state = optimiser.state()
     with pytest.raises(RuntimeError, match=r"no optimiser remembers 0\.0\.evil, 7\.0\.step"):
-        trainer.load_state(state | {"0.0.evil": torch.zeros(1), "7.0.step": torch.zeros(())})
+        optimiser.load_state(state | {"0.0.evil": torch.zeros(1), "7.0.step": torch.zeros(())})
     with pytest.raises(RuntimeError, match="the memory of optimiser 0 for weight 0 has another shape"):
-        trainer.load_state(state | {"0.0.exp_avg": torch.zeros(1)})
+        optimiser.load_state(state | {"0.0.exp_avg": torch.zeros(1)})
     with pytest.raises(KeyError, match="exp_avg_sq"):
-        trainer.load_state({name: tensor for name, tensor in state.items() if name != "0.0.exp_avg_sq"})
+        optimiser.load_state({name: tensor for name, tensor in state.items() if name != "0.0.exp_avg_sq"})
 
 
 @pytest.mark.parametrize(
@@ -130,29 +130,29 @@ def test_a_memory_that_is_not_of_these_weights_is_refused():
     ],
 )
 def test_a_step_out_of_the_finite_numbers_is_not_taken(slope, message):
-    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
-    before = [parameter.detach().clone() for parameter in trainer.network.parameters()]
-    bias = trainer.network.head.last.advantages.bias
+    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
+    before = [parameter.detach().clone() for parameter in optimiser.network.parameters()]
+    bias = optimiser.network.head.last.advantages.bias
     with pytest.raises(Divergence, match=message):
-        trainer.descend(bias[0] * slope)
-    assert all(map(torch.equal, before, trainer.network.parameters()))
+        optimiser.step(bias[0] * slope)
+    assert all(map(torch.equal, before, optimiser.network.parameters()))
 
 
 def test_a_gradient_that_is_not_finite_stops_the_step_though_the_loss_is():
-    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
-    bias = trainer.network.head.last.advantages.bias
+    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
+    bias = optimiser.network.head.last.advantages.bias
     with pytest.raises(Divergence, match=r"the loss is 0 and the largest gradient (inf|nan)"):
-        trainer.descend((bias - bias.detach()).abs().sqrt().sum())  # the root is steep without end at 0
+        optimiser.step((bias - bias.detach()).abs().sqrt().sum())  # the root is steep without end at 0
 
 
 def test_gradients_whose_squares_overflow_are_still_numbers():
-    _, trainer = trained(SMALL_HEADS["dqn"], "adam")
-    trainer.descend((trainer.network.head.last.advantages.bias * 1e30).sum())
+    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
+    optimiser.step((optimiser.network.head.last.advantages.bias * 1e30).sum())
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_action_of_the_head_that_cannot_cross_starts_without_a_spread(seed):
     network = replace(small_factory(SMALL_HEADS["nc-qr"]), seed=seed).make("online")
     states = torch.randn(20, 1, 5, generator=torch.Generator().manual_seed(seed))
-    values = network.look(states, torch.empty(20, 0)).curve()
+    values = network.predict(states, torch.empty(20, 0)).curve()
     assert (values[..., -1] - values[..., 0] > 0.1).all()

@@ -29,7 +29,7 @@ def make(name: str, style: str = "plain", seed: int = 0) -> Head:
     head = SMALL_HEADS[name].build(FEATURES, ACTIONS, STYLES[style])
     for layer in head.modules():
         if getattr(layer, "noisy", False):
-            layer.renew(torch.Generator().manual_seed(seed))
+            layer.resample_noise(torch.Generator().manual_seed(seed))
     return head
 
 

@@ -131,17 +131,17 @@ def test_states_images_and_bytes_are_left_alone(space):
 def test_nothing_is_scaled_where_it_is_switched_off():
     agents = [Agent("CartPole-v1", "ndqfn", scale_observations=on, **SMALL).learn(80) for on in (True, False)]
     observations = torch.tensor([[[1.2, 3.0, 0.1, -2.0]]])
-    on, off = (agent.brain.learner.online.torso.inputs(observations)[0].tolist() for agent in agents)
+    on, off = (agent.networks.learner.online.torso.inputs(observations)[0].tolist() for agent in agents)
     assert off == observations.flatten().tolist()
     assert all(one != other for one, other in zip(on, off, strict=True))
-    assert [name.startswith("observations.") for name in agents[1].brain.state()].count(True) == 0
+    assert [name.startswith("observations.") for name in agents[1].networks.state()].count(True) == 0
 
 
 def test_all_networks_of_an_agent_see_through_one_scaling_and_an_update_counts_its_batch():
     agent = Agent("CartPole-v1", "ndqfn-dpe", **SMALL)
-    brain = agent.brain
-    networks = (brain.learner.online, brain.learner.target, brain.explorer.predictor)
-    assert all(network.torso.scaling is brain.scaling for network in networks)
+    networks = agent.networks
+    each = (networks.learner.online, networks.learner.target, networks.explorer.predictor)
+    assert all(network.torso.scaling is networks.scaling for network in each)
     agent.learn(80)
-    assert brain.scaling.batches.item() == agent._training.updates > 0
+    assert networks.scaling.batches.item() == agent._training.updates > 0
     assert small_factory().make("online").torso.scaling is None

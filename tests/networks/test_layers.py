@@ -19,7 +19,7 @@ def test_a_layer_starts_without_noise_and_equals_a_plain_product():
 @torch.no_grad()
 def test_noise_is_factorised_and_scaled_by_what_is_learned():
     layer = Linear(3, 2, noisy=True)
-    layer.renew(torch.Generator().manual_seed(4))
+    layer.resample_noise(torch.Generator().manual_seed(4))
     drawn = torch.Generator().manual_seed(4)
     ins, outs = (torch.randn(size, generator=drawn) for size in (3, 2))
 
@@ -40,9 +40,9 @@ def test_removed_noise_leaves_the_mean_weights():
     layer = Linear(4, 3, noisy=True)
     inputs = torch.rand(5, 4)
     before = layer(inputs)
-    layer.renew(torch.Generator().manual_seed(0))
+    layer.resample_noise(torch.Generator().manual_seed(0))
     assert not torch.allclose(layer(inputs), before)
-    layer.renew(None)
+    layer.resample_noise(None)
     torch.testing.assert_close(layer(inputs), before)
 
 
@@ -110,19 +110,19 @@ def test_a_network_renews_all_its_noise_and_drops_what_it_kept():
     fractions = network.fractions(Role.ACT, len(observations), None)
 
     def curve():
-        return network.look(observations, fractions).curve()
+        return network.predict(observations, fractions).curve()
 
     quiet = curve()
-    network.renew(torch.Generator().manual_seed(0))
+    network.resample_noise(torch.Generator().manual_seed(0))
     noisy = curve()
     assert not torch.allclose(quiet, noisy)
     for layer in network.head.modules():
         if isinstance(layer, Linear):
             assert layer.noise_in.abs().sum() > 0
             assert layer.noise_out.abs().sum() > 0
-    network.renew(torch.Generator().manual_seed(1))
+    network.resample_noise(torch.Generator().manual_seed(1))
     assert not torch.allclose(noisy, curve())
-    network.renew(None)
+    network.resample_noise(None)
     assert torch.equal(quiet, curve())
 
 

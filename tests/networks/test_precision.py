@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from monotau.networks import Role, layers
-from monotau.networks.factory import NetworkFactory, OptimiserConfig
+from monotau.networks.factory import NetworkFactory
 from monotau.networks.layers import Layers
+from monotau.networks.optimiser import OptimiserConfig
 from monotau.networks.torsos import Mlp
 from tests.worlds import SMALL_IQN, SMALL_NDQFN, VECTOR
 

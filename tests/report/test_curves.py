@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from monotau.report.curves import aggregate_curve, by_share, curve_of, trailing_mean
 from monotau.report.runs import read_runs
 from monotau.report.study import Study
-from monotau.scores.statistics import Sample, interquartile_mean, interval, mean
+from monotau.results.statistics import Sample, interquartile_mean, interval, mean
 from tests.report.fake_runs import plain_settings, write_run
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monotau.agent import Agent
-from monotau.evaluate import falls_and_changes
+from monotau.learning.evaluate import falls_and_changes
 from monotau.report.quantiles import falling_stretches, telling_actions, telling_state
 from monotau.report.states import MOST_CURVES, STATES, Answers, Sets, ask, fixed_states
 from tests.small_runs import Frames

@@ -13,7 +13,7 @@ from monotau.report.figures import new_figure
 from monotau.report.files import render
 from monotau.report.page import to_html, to_markdown
 from monotau.report.sections import Picture, Section, Table
-from monotau.scores.summary import Estimate
+from monotau.results.summary import Estimate
 
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=y>|`[a](javascript:x)&amp;'
 

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from monotau.cli import main
+from monotau.config.presets import PRESETS
 from monotau.envs.games import GAME_SETS, id_of
-from monotau.presets import PRESETS
 from monotau.report.overview import settings_sections
 from monotau.report.runs import read_runs
 from monotau.report.study import Study
-from monotau.scores.tables import references
+from monotau.results.published import references
 from tests.report.fake_runs import plain_settings, write_run, write_suite
 
 

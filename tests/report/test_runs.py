@@ -5,10 +5,10 @@ import json
 import pytest
 
 from monotau.errors import ConfigError
-from monotau.processes import locked
 from monotau.report.reading import flattened
 from monotau.report.runs import differing, read_runs
 from monotau.report.traces import Trace, training_lines
+from monotau.runs.process import locked
 from tests.report.fake_runs import evaluation, plain_settings, write_run
 
 

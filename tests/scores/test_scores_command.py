@@ -8,7 +8,7 @@ import re
 import pytest
 
 from monotau.cli import main
-from monotau.scores import games_of, published
+from monotau.results import games_of, published
 from tests.scores.written_runs import write_run
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import monotau
 from monotau.cli import main
-from monotau.scores import published, published_row
+from monotau.results import published, published_row
 from tests.scores.written_runs import write_run
 
 TEXT = (Path(monotau.__file__).parents[2] / "docs" / "scores.md").read_text()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from monotau.errors import ConfigError
-from monotau.scores import compare, find_runs, performance_profile, profile_of, published, published_row, read_run
-from monotau.scores import run_rows as rows_of
-from monotau.scores.summary import TAUS
+from monotau.results import compare, find_runs, performance_profile, profile_of, published, published_row, read_run
+from monotau.results import run_rows as rows_of
+from monotau.results.summary import TAUS
 from tests.scores.written_runs import write_run
 
 

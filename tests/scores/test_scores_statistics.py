@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monotau.errors import ConfigError
-from monotau.scores import (
+from monotau.results import (
     Sample,
     games_above,
     interquartile_mean,

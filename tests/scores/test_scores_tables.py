@@ -7,7 +7,7 @@ import pytest
 from monotau.envs.atari import PROTOCOLS
 from monotau.envs.games import game_of
 from monotau.errors import ConfigError
-from monotau.scores import games_of, normalised, published, published_row, quoted, references
+from monotau.results import games_of, normalised, published, published_row, quoted, references
 
 SOURCES = {(source.protocol, source.algorithm): source for source in published()}
 

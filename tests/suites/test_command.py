@@ -14,9 +14,11 @@ import pytest
 import yaml
 from rich.console import Console
 
-from monotau import cli, run, train
+from monotau import cli
+from monotau.distributed import collector
 from monotau.errors import ConfigError
-from monotau.processes import locked
+from monotau.runs import runner
+from monotau.runs.process import locked
 from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
 from monotau.suites.estimate import LEFT_BEHIND, estimate_method
@@ -61,7 +63,7 @@ def ends(out: Path) -> dict[str, bytes]:
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch):
     for name in ("draw_learning_curve", "draw_most_telling_state"):  # which takes longer than all the rest
-        monkeypatch.setattr(run, name, lambda *_: None)
+        monkeypatch.setattr(runner, name, lambda *_: None)
 
 
 @pytest.fixture
@@ -237,7 +239,7 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
 
 
 def test_a_trial_of_a_run_with_actors_starts_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "joined_for_acting", lambda *_: pytest.fail("actors were started"))
+    monkeypatch.setattr(collector, "connected_for_actors", lambda *_: pytest.fail("actors were started"))
     settings = TINY["settings"] | {"actors": 3, "actor": {"epsilon": 0.2}}
     text = said(SuiteCommand(suite=written(tmp_path, settings=settings), out=tmp_path / "out", dry_run=True))
     assert "By a trial of a few updates on this machine" in text

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from monotau.config.presets import resolve
 from monotau.envs.games import GAME_SETS
 from monotau.errors import ConfigError
-from monotau.presets import resolve
 from monotau.suites.grid import BUILT_IN, Suite, built_in, read_suite, to_suite
 from monotau.suites.scaling import scaled
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from monotau.cluster import checking
-from monotau.cluster.checking import PACKAGES, View, check_nodes, judge, view
-from monotau.cluster.joining import joined
+from monotau.distributed import nodes
+from monotau.distributed.connect import connected
+from monotau.distributed.nodes import PACKAGES, View, check_nodes, judge, view
+from monotau.distributed.resources import Request, check_room, check_share
 from monotau.errors import ConfigError
-from monotau.processes import locked
-from monotau.suites import on_ray
+from monotau.runs.process import locked
 from monotau.suites import pool as pools
-from monotau.suites.on_ray import RayWorkers
-from monotau.suites.placing import Request, check_room, check_share
 from monotau.suites.pool import Pool
 from monotau.suites.track import Track
+from monotau.suites.workers import ray as on_ray
+from monotau.suites.workers.ray import RayWorkers
 from tests.suites.test_pool import COUNT
 
 
@@ -25,7 +25,7 @@ from tests.suites.test_pool import COUNT
 def _ray():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
-        with joined("local", cpus=2):
+        with connected("local", cpus=2):
             yield
 
 
@@ -187,15 +187,15 @@ def test_nodes_that_see_the_directory_pass_and_nothing_is_left_there(tmp_path):
 @pytest.mark.usefixtures("_ray")
 def test_a_node_that_does_not_answer_is_named(tmp_path, monkeypatch):
     said: list[str] = []
-    monkeypatch.setattr(checking, "PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(checking, "DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr(nodes, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "DEADLINE_SECONDS", 0.2)
     with pytest.raises(ConfigError, match=r"no answer within 0 seconds from node [\d.]+\."):
         check_nodes(tmp_path, said.append)
     assert "waiting for an answer of node" in said[0]
     assert list(tmp_path.iterdir()) == []
 
 
-HERE = {package: checking.version(package) for package in PACKAGES}
+HERE = {package: nodes.version(package) for package in PACKAGES}
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from monotau.errors import StorageFault
-from monotau.processes import locked
+from monotau.runs.process import locked
 from monotau.suites import pool as pools
-from monotau.suites import workers as workings
 from monotau.suites.pool import Pool, last_words
 from monotau.suites.track import Track
-from monotau.suites.workers import Began, LocalWorkers, Outcome, Workers
+from monotau.suites.workers import local as workings
+from monotau.suites.workers.local import Began, LocalWorkers, Outcome, Workers
 
 COUNT = """
 import os, pathlib, sys, time

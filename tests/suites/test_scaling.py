@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monotau.config.presets import PRESETS, resolve
 from monotau.errors import ConfigError
-from monotau.presets import PRESETS, resolve
 from monotau.suites.scaling import check_scale, scaled
 
 CONFIG = resolve(

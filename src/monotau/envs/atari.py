@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from monotau.envs.catalog import unknown_id
 from monotau.envs.games import PREFIX, id_of
 from monotau.errors import ConfigError, MissingExtra
-from monotau.processes import cores
+from monotau.machine import cores
 
 FRAME_SKIP = 4
 FRAMES_PER_EPISODE = 108_000

@@ -6,8 +6,7 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 
-from monotau.errors import EnvironmentFault, in_one_line
-from monotau.settings import brief
+from monotau.errors import EnvironmentFault, brief, in_one_line
 
 OF_RESET = ("observation", "info")
 OF_STEP = ("observation", "reward", "terminated", "truncated", "info")

@@ -48,7 +48,7 @@ class Inventory(gym.Env[np.ndarray, int | np.integer]):
         return self._observe(), {}
 
     def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Order, and sell for a day; info tells demand and sales."""
+        """CollectRequest, and sell for a day; info tells demand and sales."""
         ordered = self.LOT * int(action)
         demand = int(self.np_random.poisson(self.DEMAND[self._weekday]))
         sold = min(demand, self._stock)

@@ -15,8 +15,7 @@ from monotau.envs.atari import FRAME, AtariVector, ProtocolName, check_protocol,
 from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, register_own, unknown_id
 from monotau.envs.checked import Checked, name_of
 from monotau.envs.spec import ObservationSpec, describe_space
-from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, check_least, in_one_line
-from monotau.settings import brief
+from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, brief, check_least, in_one_line
 
 LONGEST_ID = 200
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.networks import Estimate, HeadConfig, Network
-from monotau.networks.factory import NetworkFactory, Trainer
+from monotau.networks.factory import NetworkFactory
+from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import Batch
 
 
@@ -56,15 +57,15 @@ class Explorer(ABC):
         """Return averages since the last call."""
         return {}
 
-    def lived(self) -> dict[str, Tensor]:
+    def drain_stats(self) -> dict[str, Tensor]:
         """Return what acting has counted since the last call or `load_state`; the default counts nothing."""
         return {}
 
-    def absorb(self, lived: Mapping[str, Tensor]) -> None:
+    def merge_stats(self, lived: Mapping[str, Tensor]) -> None:
         """Count what another's acting has: what its `lived` returned."""
         return
 
-    def trainers(self) -> dict[str, Trainer]:
+    def optimisers(self) -> dict[str, NetworkOptimiser]:
         """Return the optimisers of everything that is learned; the default has none."""
         return {}
 

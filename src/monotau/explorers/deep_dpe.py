@@ -12,9 +12,10 @@ from monotau.distributions import Distribution
 from monotau.errors import ConfigError, check_least
 from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, Network, Role
-from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
+from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.heads.dqn import Dqn, DqnHead
 from monotau.networks.layers import Layers
+from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import Batch
 
 
@@ -81,7 +82,7 @@ class DeepDpeExplorer(Explorer):
         }
         for network in self.networks.values():
             network.torso.body = nn.Sequential(self.input_scale, network.torso.body).to(factory.device)
-        self.trainer, self.future_trainer = plain.trainer(self.predictor), plain.trainer(self.future)
+        self.optimiser, self.future_optimiser = plain.make_optimiser(self.predictor), plain.make_optimiser(self.future)
         self.unit = torch.zeros((), device=factory.device)  # distance before anything was learned; 0: not yet measured
         self.measured = False  # the same as unit > 0, known without waiting for a GPU
         self.seen: list[Tensor] = []
@@ -93,7 +94,7 @@ class DeepDpeExplorer(Explorer):
     ) -> Float[Tensor, "B A"]:
         """The local bonus i of every action, tried or not; 1 before the first update."""
         fractions = self.predictor.fractions(Role.ACT, len(observations), generator)
-        distance = self.target.look(observations, fractions).w1(self.predictor.look(observations, fractions))
+        distance = self.target.predict(observations, fractions).w1(self.predictor.predict(observations, fractions))
         mean = distance.unflatten(1, (self.actions, self.config.views)).mean(dim=-1)
         return torch.where(self.unit > 0, mean / self.unit, 1.0)
 
@@ -121,13 +122,13 @@ class DeepDpeExplorer(Explorer):
         """One step of the predictor towards the random target, and one of U towards what comes next."""
         if not self.measured:
             self._measure(batch, generator)
-        self.trainer.descend(loss := self._predictor_loss(batch, generator))
+        self.optimiser.step(loss := self._predictor_loss(batch, generator))
         with torch.no_grad():
             ahead = self.novelty(batch.next_observations, generator)
             ahead = (ahead + worth(self.future_target, batch.next_observations)).max(dim=1).values
         empty = torch.empty(len(batch.actions), 0, device=batch.actions.device)
         guess = self.future(batch.observations, empty, (), batch.actions).mean()
-        self.future_trainer.descend((guess - batch.discounts * ahead).square().mean())
+        self.future_optimiser.step((guess - batch.discounts * ahead).square().mean())
         with torch.no_grad():
             for slow, quick in zip(self.future_target.parameters(), self.future.parameters(), strict=True):
                 slow.lerp_(quick, self.config.future_rate)
@@ -142,7 +143,7 @@ class DeepDpeExplorer(Explorer):
         """
         rows = torch.arange(len(batch.actions), device=batch.actions.device)
         fractions = self.predictor.fractions(Role.ACT, len(rows), generator)
-        target = self.target.look(batch.observations, fractions)
+        target = self.target.predict(batch.observations, fractions)
         predicted = self.predictor(batch.observations, fractions, self.predictor.head.constants())
         distance = predicted.w1(target).unflatten(1, (self.actions, self.config.views))
         loss: Tensor = distance[rows, batch.actions].square().mean()
@@ -154,7 +155,7 @@ class DeepDpeExplorer(Explorer):
         size = self.target.torso.inputs(batch.observations).square().mean().sqrt()
         self.input_scale.factor.copy_(torch.where(size > 0, 1 / size, 1.0))
         fractions = self.predictor.fractions(Role.ACT, len(batch.actions), generator)
-        looks = (network.look(batch.observations, fractions) for network in (self.target, self.predictor))
+        looks = (network.predict(batch.observations, fractions) for network in (self.target, self.predictor))
         one, other = looks
         self.unit.copy_(one.w1(other).mean().clamp_min(torch.finfo(torch.float32).tiny))
         self.measured = True
@@ -163,9 +164,9 @@ class DeepDpeExplorer(Explorer):
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
         return drained(bonus_mean=self.seen, predictor_loss=self.losses)
 
-    def trainers(self) -> dict[str, Trainer]:
+    def optimisers(self) -> dict[str, NetworkOptimiser]:
         """Return what trains here."""
-        return {"predictor": self.trainer, "future": self.future_trainer}
+        return {"predictor": self.optimiser, "future": self.future_optimiser}
 
     def state(self) -> dict[str, Tensor]:
         """Weights of all four networks, the scale of inputs and the unit of distance."""
@@ -179,14 +180,14 @@ class DeepDpeExplorer(Explorer):
         self.input_scale.factor.copy_(tensors["input_scale"])
         for name, network in self.networks.items():
             network.load_state_dict(unprefixed(name, tensors))
-            network.changed()
+            network.invalidate_cache()
         self.unit.copy_(tensors["unit"])
         self.measured = bool(tensors["unit"] > 0)
 
 
 def worth(network: Network, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B A"]:
     """Values of a network without spread."""
-    return network.look(observations, torch.empty(len(observations), 0, device=observations.device)).mean()
+    return network.predict(observations, torch.empty(len(observations), 0, device=observations.device)).mean()
 
 
 def silence(network: Network) -> None:

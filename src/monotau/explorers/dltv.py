@@ -73,18 +73,18 @@ class DltvExplorer(Explorer):
     ) -> Float[Tensor, "B A"]:
         """Upper deviation, before its weight."""
         fractions = self.online.fractions(Role.ACT, len(observations), generator)
-        return self.online.look(observations, fractions).upper_variance().sqrt()
+        return self.online.predict(observations, fractions).upper_variance().sqrt()
 
     def metrics(self) -> dict[str, float]:
         """Mean of the weighted bonus since the last call."""
         return drained(bonus_mean=self.seen)
 
-    def lived(self) -> dict[str, Tensor]:
+    def drain_stats(self) -> dict[str, Tensor]:
         """Return the number of new decisions."""
         fresh, self._told = self.decisions - self._told, self.decisions
         return {"decisions": torch.tensor(fresh)}
 
-    def absorb(self, lived: Mapping[str, Tensor]) -> None:
+    def merge_stats(self, lived: Mapping[str, Tensor]) -> None:
         """Count another's decisions."""
         count = int(lived["decisions"])
         self.decisions, self._told = self.decisions + count, self._told + count

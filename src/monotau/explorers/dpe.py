@@ -13,8 +13,9 @@ from monotau.distributions import Distribution
 from monotau.errors import ConfigError, check_positive
 from monotau.explorers.base import Explorer, ExplorerConfig, drained
 from monotau.networks import Estimate, HeadConfig, Network, Role
-from monotau.networks.compiling import Compiled
-from monotau.networks.factory import NetworkFactory, Trainer, prefixed, unprefixed
+from monotau.networks.compile import Compiled
+from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
+from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import Batch
 
 
@@ -62,7 +63,7 @@ class DpeExplorer(Explorer):
         apart = replace(factory, layers=replace(factory.layers, last_gain=1.0), head=narrow(factory.head, config.kappa))
         self.target = target if self.wants_target else apart.make("frozen target")
         self.predictor = apart.make("predictor")
-        self.trainer = apart.trainer(self.predictor)
+        self.optimiser = apart.make_optimiser(self.predictor)
         # Count, mean and sum of squared deviations (Welford) of all bonuses seen while acting.
         self.moments = torch.zeros(3, dtype=torch.float64)
         self._fresh = torch.zeros(3, dtype=torch.float64)  # those of them that others do not know of
@@ -75,8 +76,8 @@ class DpeExplorer(Explorer):
     ) -> Float[Tensor, "B A"]:
         """Distance between target and predictor at the same fractions, for every action, tried or not."""
         fractions = self.predictor.fractions(Role.ACT, len(observations), generator)
-        target = self.target.look(observations, fractions)
-        predicted = self.predictor.look(observations, fractions)
+        target = self.target.predict(observations, fractions)
+        predicted = self.predictor.predict(observations, fractions)
         if self.config.error == "value":
             return (target.mean() - predicted.mean()).abs()
         return target.w1(predicted)
@@ -110,12 +111,12 @@ class DpeExplorer(Explorer):
         seen = torch.stack([torch.tensor(float(values.numel())).double(), mean, (values - mean).square().sum()])
         self.moments, self._fresh = merged(self.moments, seen), merged(self._fresh, seen)
 
-    def lived(self) -> dict[str, Tensor]:
+    def drain_stats(self) -> dict[str, Tensor]:
         """Return the moments of new bonuses."""
         fresh, self._fresh = self._fresh, torch.zeros(3, dtype=torch.float64)
         return {"moments": fresh}
 
-    def absorb(self, lived: Mapping[str, Tensor]) -> None:
+    def merge_stats(self, lived: Mapping[str, Tensor]) -> None:
         """Merge the moments of another's bonuses."""
         self.moments = merged(self.moments, lived["moments"])
 
@@ -125,7 +126,7 @@ class DpeExplorer(Explorer):
         observations, actions = batch.observations[:rows], batch.actions[:rows]
         if self.config.target == "frozen":
             fractions = self.target.fractions(Role.TARGET, rows, generator)
-            target = Estimate(self.target.look(observations, fractions, actions), fractions)
+            target = Estimate(self.target.predict(observations, fractions, actions), fractions)
         elif target is None:
             raise TypeError("DPE with a shared target learns from the target network's distributions, but got none.")
         else:
@@ -133,7 +134,7 @@ class DpeExplorer(Explorer):
         fractions = self.predictor.fractions(Role.LEARN, rows, generator)
         losses, side = self._losses(observations, actions, fractions, target)
         loss = losses.mean()
-        self.trainer.descend(loss if side is None else loss + side)
+        self.optimiser.step(loss if side is None else loss + side)
         self.lost.append(loss.detach())
 
     def losses(
@@ -166,9 +167,9 @@ class DpeExplorer(Explorer):
         """Mean bonus over the actions weighed since the last call, and the predictor's loss."""
         return drained(bonus_mean=self.seen, predictor_loss=self.lost)
 
-    def trainers(self) -> dict[str, Trainer]:
+    def optimisers(self) -> dict[str, NetworkOptimiser]:
         """Return what trains here."""
-        return {"predictor": self.trainer}
+        return {"predictor": self.optimiser}
 
     def state(self) -> dict[str, Tensor]:
         """Weights of the predictor (and of a frozen target) and the moments."""
@@ -178,10 +179,10 @@ class DpeExplorer(Explorer):
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the weights and the moments."""
         self.predictor.load_state_dict(unprefixed("predictor", tensors))
-        self.predictor.changed()
+        self.predictor.invalidate_cache()
         if self.config.target == "frozen":
             self.target.load_state_dict(unprefixed("frozen", tensors))
-            self.target.changed()
+            self.target.invalidate_cache()
         self.moments = tensors["moments"].clone()
         self._fresh = torch.zeros(3, dtype=torch.float64)
 

@@ -1,51 +1,20 @@
-"""Makes networks of one architecture, each with its own initialisation, and the optimisers that train them."""
+"""Builds networks of one architecture, each with its own initialisation, and their optimisers."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
 
 from monotau.envs.spec import ObservationSpec
-from monotau.errors import ConfigError, Divergence, check_positive
-from monotau.networks.compiling import Compiler
+from monotau.networks.compile import Compiler
 from monotau.networks.heads import HeadConfig
 from monotau.networks.inputs import InputScaling
 from monotau.networks.layers import Layers
 from monotau.networks.network import Network
+from monotau.networks.optimiser import NetworkOptimiser, OptimiserConfig
 from monotau.networks.torsos import TorsoConfig
-from monotau.streams import stream_seed
-
-SCALAR_BYTES = 4
-"""Of the count of steps that Adam keeps beside each weight."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimiserConfig:
-    """The optimiser, for the online network and for a predictor alike."""
-
-    method: Literal["adam", "rmsprop"] = "adam"
-    """Adam, or the centred RMSProp of the Nature DQN."""
-    learning_rate: float = 5e-5
-    """Step size."""
-    epsilon: float = 0.01 / 32
-    """Added to the root of the second moment; not negligible against gradients of the quantile Huber loss."""
-    anneal: float = 1.0
-    """Share of learning_rate left at the end of the run, to which it falls in a straight line; 1 keeps it constant."""
-
-    def __post_init__(self) -> None:
-        check_positive("optimiser.", self, "learning_rate", "epsilon")
-        if not 0 <= self.anneal <= 1:
-            raise ConfigError(
-                f"optimiser.anneal is {self.anneal}, but must be a number from 0 to 1: it is the share of "
-                "optimiser.learning_rate that is left at the end of the run."
-            )
-
-    def rate(self, share_done: float) -> float:
-        """Return the step size after that share of the run; beyond its end the last one holds."""
-        return self.learning_rate * (1 - (1 - self.anneal) * min(share_done, 1.0))
+from monotau.seeding import stream_seed
 
 
 @dataclass(frozen=True)
@@ -76,101 +45,9 @@ class NetworkFactory:
         network.device = self.device
         return network.to(self.device)
 
-    def trainer(self, network: Network) -> "Trainer":
+    def make_optimiser(self, network: Network) -> NetworkOptimiser:
         """Make the optimiser of a network."""
-        return Trainer(network, self.optimiser)
-
-
-class Trainer:
-    """The optimiser of one network, and those its head has for weights apart."""
-
-    def __init__(self, network: Network, config: OptimiserConfig) -> None:
-        self.network, self.config = network, config
-        self.apart = network.head.optimisers()
-        taken = {
-            parameter for optimiser in self.apart for group in optimiser.param_groups for parameter in group["params"]
-        }
-        self._parameters = list(network.parameters())  # to find them takes as long as a small layer
-        rest = [parameter for parameter in self._parameters if parameter not in taken]
-        rate, epsilon = config.learning_rate, config.epsilon
-        self.main: torch.optim.Optimizer
-        if config.method == "adam":
-            self.main = torch.optim.Adam(rest, lr=rate, eps=epsilon, fused=True)
-        else:
-            self.main = torch.optim.RMSprop(rest, lr=rate, eps=epsilon, alpha=0.95, centered=True)
-
-    def set_progress(self, share_done: float) -> None:
-        """Set the step size to that after a share of the run; the head's own optimisers keep theirs."""
-        rate = self.config.rate(share_done)
-        for group in self.main.param_groups:
-            group["lr"] = rate
-
-    def descend(self, loss: Tensor) -> None:
-        """Take one step down the gradient of a scalar loss; none that would lead out of the finite numbers."""
-        for parameter in self._parameters:
-            parameter.grad = None
-        loss.backward()
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        # Sums, which are not finite if anything in them is not: cheaper than a norm, and one wait for a GPU. It must
-        # not come later: a bad step must not be taken.
-        if not math.isfinite((loss.detach() + torch.stack([gradient.sum() for gradient in gradients]).sum()).item()):
-            steepest = nn.utils.get_total_norm(gradients, math.inf)
-            raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")
-        for optimiser in self._optimisers:
-            optimiser.step()
-        self.network.changed()
-
-    @property
-    def _optimisers(self) -> tuple[torch.optim.Optimizer, ...]:
-        return self.main, *self.apart
-
-    def memory(self) -> int:
-        """Return the bytes of gradients and of what the optimisers remember, which both come with the first step."""
-        total = 0
-        for optimiser in self._optimisers:
-            shapes = _remembered(optimiser).values()
-            wide, narrow = sum(shapes), len(shapes) - sum(shapes)
-            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
-            total += sum(weight.nbytes * (1 + wide) + SCALAR_BYTES * narrow for weight in weights)
-        return total
-
-    def state(self) -> dict[str, Tensor]:
-        """What the optimisers remember of each weight, by numbers of optimiser and weight."""
-        return {
-            f"{number}.{weight}.{name}": value
-            for number, optimiser in enumerate(self._optimisers)
-            for weight, memory in optimiser.state_dict()["state"].items()
-            for name, value in memory.items()
-        }
-
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned."""
-        left = dict(tensors)
-        for number, optimiser in enumerate(self._optimisers):
-            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
-            shapes = _remembered(optimiser)
-            memories: dict[int, dict[str, Tensor]] = {}
-            for index, weight in enumerate(weights):
-                memory = {name: left.pop(key) for name in shapes if (key := f"{number}.{index}.{name}") in left}
-                if any(memory[name].shape != (weight.shape if wide else ()) for name, wide in shapes.items() if memory):
-                    raise RuntimeError(f"the memory of optimiser {number} for weight {index} has another shape")
-                if memory:
-                    memories[index] = memory
-            groups = optimiser.state_dict()["param_groups"]
-            optimiser.load_state_dict({"state": memories, "param_groups": groups})
-        if left:
-            raise RuntimeError(f"no optimiser remembers {', '.join(sorted(left)[:3])}")
-
-
-def _remembered(optimiser: torch.optim.Optimizer) -> dict[str, bool]:
-    """What an optimiser remembers of each weight, and whether that has the weight's shape; found by trying."""
-    weight = torch.zeros(2, requires_grad=True)
-    weight.grad = torch.zeros(2)
-    settings = {name: value for name, value in optimiser.param_groups[0].items() if name != "params"}
-    kind: Any = type(optimiser)
-    trial = kind([{"params": [weight]} | settings])
-    trial.step()
-    return {name: bool(value.ndim) for name, value in trial.state[weight].items()}
+        return NetworkOptimiser(network, self.optimiser)
 
 
 V = TypeVar("V")

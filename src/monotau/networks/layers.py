@@ -161,7 +161,7 @@ class Linear(nn.Module):
             return weight, None
         return weight, self.bias + self.bias_noise * self.noise_out
 
-    def renew(self, generator: torch.Generator | None) -> None:
+    def resample_noise(self, generator: torch.Generator | None) -> None:
         """Draw new noise, or without a generator remove it."""
         for noise in (self.noise_in, self.noise_out):
             if generator is None:

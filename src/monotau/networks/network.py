@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from monotau.devices import sent
 from monotau.distributions import Distribution
+from monotau.networks.devices import sent
 from monotau.networks.heads.base import Constants, Estimate, Head, Role
 from monotau.networks.layers import Linear
 from monotau.networks.torsos import Torso
@@ -79,24 +79,24 @@ class Network(nn.Module):
         return self.head.loss(prediction, target), side, errors
 
     @torch.no_grad()
-    def look(
+    def predict(
         self,
         observations: Shaped[Tensor, "B S *frame"],
         fractions: Float[Tensor, "B n"],
         actions: Int[Tensor, " B"] | None = None,
     ) -> Distribution:
         """Like `forward`, without gradients and with constants kept since the weights last changed."""
-        return self.forward(observations, fractions, self.kept(), actions)
+        return self.forward(observations, fractions, self.cached_constants(), actions)
 
     @torch.no_grad()
-    def look_values(
+    def predict_values(
         self, observations: Shaped[Tensor, "B S *frame"], fractions: Float[Tensor, "B n"]
     ) -> Float[Tensor, "B A"]:
         """Like `values`, without gradients and with the constants kept."""
-        return self.values(observations, fractions, self.kept())
+        return self.values(observations, fractions, self.cached_constants())
 
     @torch.no_grad()
-    def kept(self) -> Constants:
+    def cached_constants(self) -> Constants:
         """Return the head's constants of now, without gradients; computed once for each change of the weights."""
         if self._kept is None:
             self._kept = self.head.constants()
@@ -107,20 +107,20 @@ class Network(nn.Module):
         self, observations: Shaped[Tensor, "B S *frame"], taus: Float[Tensor, " M"]
     ) -> Float[Tensor, "B A M"]:
         """Quantile functions at shared fractions: asked of the network itself where it can be, else of its curve."""
-        return self.head.quantiles(self.torso(observations), taus, self.kept())
+        return self.head.quantiles(self.torso(observations), taus, self.cached_constants())
 
     def rescale(self, factor: float) -> None:
         """Multiply what is predicted, as its unit has become 1 / factor times as large."""
         self.head.rescale(factor)
-        self.changed()
+        self.invalidate_cache()
 
-    def renew(self, generator: torch.Generator | None) -> None:
+    def resample_noise(self, generator: torch.Generator | None) -> None:
         """Draw new noise for noisy layers, or without a generator remove it; a network without them is left alone."""
         for layer in self._noisy:
-            layer.renew(generator)
+            layer.resample_noise(generator)
         if self._noisy:
-            self.changed()
+            self.invalidate_cache()
 
-    def changed(self) -> None:
+    def invalidate_cache(self) -> None:
         """Drop what was kept: to be called after each change of the weights."""
         self._kept = None

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int64, Integer, Shaped
 from torch import Tensor
 
-from monotau.devices import sent
+from monotau.networks.devices import sent
 
 
 @final

@@ -5,9 +5,9 @@ import os
 from monotau.agent import Agent
 from monotau.envs import EnvConfig, EnvFactory
 from monotau.errors import ConfigError
-from monotau.manifest import newest_agent
 from monotau.report.reading import ReportedRun
-from monotau.saving import is_harmless
+from monotau.runs.agent_files import is_harmless
+from monotau.runs.manifest import newest_agent
 
 
 def may_be_made(run: ReportedRun) -> bool:

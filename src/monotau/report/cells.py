@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from monotau.scores.summary import Estimate
+from monotau.results.summary import Estimate
 
 T = TypeVar("T")
 

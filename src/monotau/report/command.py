@@ -26,7 +26,7 @@ from monotau.report.runs import read_runs
 from monotau.report.sections import Section, Tell
 from monotau.report.standings import aggregate_sections, env_sections
 from monotau.report.study import Study
-from monotau.scores.tables import Constants
+from monotau.results.published import Constants
 
 MAKERS: tuple[Callable[[Study, Tell], list[Section]], ...] = (
     summary_sections,

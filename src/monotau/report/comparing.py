@@ -20,8 +20,8 @@ from monotau.report.drawing import (
 )
 from monotau.report.sections import Picture, Section, Table, Tell
 from monotau.report.study import Block, Study
-from monotau.scores.statistics import Sample, interval, performance_profile, probability_of_improvement
-from monotau.scores.summary import TAUS, Estimate, estimate
+from monotau.results.statistics import Sample, interval, performance_profile, probability_of_improvement
+from monotau.results.summary import TAUS, Estimate, estimate
 
 MOST_PANELS = 12
 """Of one figure."""

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from monotau.report.reading import ReportedRun
 from monotau.report.study import Block, Study
-from monotau.scores.statistics import Sample, interquartile_mean, interval
+from monotau.results.statistics import Sample, interquartile_mean, interval
 
 MOST_POINTS = 60
 """Of an aggregate curve: a bootstrap at each takes its time, and more cannot be seen."""

@@ -14,7 +14,7 @@ from monotau.errors import ConfigError
 from monotau.report.page import FIGURES, GENERATOR, to_html, to_markdown
 from monotau.report.reading import ReportedRun
 from monotau.report.sections import Section
-from monotau.storage import write_bytes, writing
+from monotau.runs.files import write_bytes, writing
 
 PAGE, RESULTS, TRAINING, TABLES = "index.html", "results.csv", "training.csv", "table.md"
 

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from monotau.envs import EnvConfig
-from monotau.errors import ConfigError
-from monotau.log import METRICS, Line, read_lines
-from monotau.processes import is_held
-from monotau.provenance import FILE_NAME as PROVENANCE
-from monotau.settings import brief
-from monotau.storage import read_json
+from monotau.errors import ConfigError, brief
+from monotau.runs.files import read_json
+from monotau.runs.metrics import METRICS, Line, read_lines
+from monotau.runs.process import is_held
+from monotau.runs.provenance import FILE_NAME as PROVENANCE
 
 State = Literal["finished", "unfinished", "not started", "damaged", "repeated"]
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, brief
 from monotau.report.reading import TRACES, ReportedRun, read_run
-from monotau.settings import brief
-from monotau.storage import read_json
+from monotau.runs.files import read_json
 
 SUITE = "suite.json"
 """What a suite leaves beside its runs: which there are to be, and how their methods are called."""

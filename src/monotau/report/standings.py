@@ -9,11 +9,11 @@ from monotau.report.cells import estimated, listed, number, span
 from monotau.report.reading import ReportedRun
 from monotau.report.sections import Section, Table, Tell
 from monotau.report.study import Block, Family, Study
-from monotau.scores.layout import QUOTED, warning
-from monotau.scores.runs import Measure
-from monotau.scores.statistics import RESAMPLES, Sample, games_above, interquartile_mean, mean, median
-from monotau.scores.summary import estimate
-from monotau.scores.tables import games_of, normalised, published, quoted
+from monotau.results.published import games_of, normalised, published, quoted
+from monotau.results.runs import Measure
+from monotau.results.statistics import RESAMPLES, Sample, games_above, interquartile_mean, mean, median
+from monotau.results.summary import estimate
+from monotau.results.tables import QUOTED, warning
 
 INTERVALS = (
     f"In brackets: 95 % intervals by a bootstrap over seeds within each environment ({RESAMPLES:,d} resamples); - "

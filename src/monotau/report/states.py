@@ -8,12 +8,12 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from monotau.agent import Agent
-from monotau.devices import torch_threads
 from monotau.envs import EnvFactory
-from monotau.evaluate import falls_and_changes
+from monotau.learning.evaluate import falls_and_changes
+from monotau.learning.rollout import Rollout
 from monotau.networks import Network, Role
-from monotau.rollout import Rollout
-from monotau.streams import numpy_stream, stream_seed, torch_stream
+from monotau.networks.devices import torch_threads
+from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 STATES = 32
 EVERY_STEPS = 5
@@ -88,7 +88,7 @@ def fixed_states(agent: Agent) -> Shaped[np.ndarray, "n S *frame"]:
 
 def ask(agent: Agent) -> Answers:
     """Ask an agent about the fixed states of its environment."""
-    network, device = agent.brain.learner.online, agent.brain.device
+    network, device = agent.networks.learner.online, agent.networks.device
     taus = torch.linspace(0, 1, POINTS, device=device)
     states = torch.from_numpy(fixed_states(agent)).to(device)
     with torch_threads(agent.config.threads):

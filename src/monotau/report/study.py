@@ -11,9 +11,9 @@ from monotau.envs.atari import PROTOCOLS
 from monotau.envs.games import game_of
 from monotau.errors import check_least, unknown_name
 from monotau.report.reading import ReportedRun
-from monotau.scores.runs import Measure, departure
-from monotau.scores.statistics import Sample
-from monotau.scores.tables import Constants, Protocol, references
+from monotau.results.published import Constants, Protocol, references
+from monotau.results.runs import Measure, departure
+from monotau.results.statistics import Sample
 
 BASELINES = ("iqn-star", "iqn", "qr-dqn", "dqn")
 """What others are measured against unless told otherwise, the first that there is."""

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
-from monotau.log import Line
 from monotau.report.choosing import (
     MOST_METHODS,
     Grouped,
@@ -27,6 +26,7 @@ from monotau.report.choosing import (
 )
 from monotau.report.reading import ReportedRun
 from monotau.report.sections import Picture
+from monotau.runs.metrics import Line
 
 MOST_ENVS = 6
 MOST_POINTS = 200

@@ -50,7 +50,7 @@ def distance_to(truth: Truth, agent: Agent) -> Distance:
     """Compare what an agent has learned with the truth about every state and action."""
     plain, ordered, crossing = [], [], []
     for state in dict.fromkeys(state for state, _ in truth):
-        learned = agent.distribution(state).quantile(TAUS.to(agent.brain.device)).cpu()
+        learned = agent.distribution(state).quantile(TAUS.to(agent.networks.device)).cpu()
         curves = agent.quantiles(state, TAUS).cpu()
         for action in range(agent.actions):
             true = true_quantiles(truth[state, action])

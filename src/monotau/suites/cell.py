@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from monotau.run import state_of, train_into
-from monotau.storage import read_json
+from monotau.runs.files import read_json
+from monotau.runs.runner import state_of, train_into
 from monotau.suites.grid import Cell, Suite
 
 

@@ -10,23 +10,24 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from monotau.cluster.checking import check_nodes
-from monotau.cluster.joining import LOCAL, check_address, cluster_nodes, joined
+from monotau.config.presets import Resolved
+from monotau.distributed.connect import LOCAL, check_address, cluster_nodes, connected
+from monotau.distributed.nodes import check_nodes
+from monotau.distributed.resources import FINEST, Request, check_room, check_share, counted
 from monotau.errors import ConfigError, check_least
-from monotau.memory import LARGEST_SHARE, MemoryPlan, available_bytes
-from monotau.presets import Resolved
-from monotau.processes import LOCK, cores, locked, stoppable
+from monotau.machine import cores
 from monotau.report.runs import SUITE as RECORD
-from monotau.storage import read_json, write_json
+from monotau.runs.files import read_json, write_json
+from monotau.runs.memory import LARGEST_SHARE, MemoryPlan, available_bytes
+from monotau.runs.process import LOCK, locked, stoppable
 from monotau.suites.board import bar_of, sayer
 from monotau.suites.cell import is_finished, run_cell
 from monotau.suites.driving import drive
 from monotau.suites.dry_run import show_estimate
 from monotau.suites.grid import Cell, Suite, read_suite, to_suite
-from monotau.suites.on_ray import RayWorkers
-from monotau.suites.placing import FINEST, Request, check_room, check_share, counted
-from monotau.suites.slurm import array_script
-from monotau.suites.workers import LOGS, LocalWorkers, python_command
+from monotau.suites.workers.local import LOGS, LocalWorkers, python_command
+from monotau.suites.workers.ray import RayWorkers
+from monotau.suites.workers.slurm import array_script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +144,7 @@ def _run_on_ray(
     requests = {
         cell.method.name: _request(given, suite.resolve(cell, threads), threads) for cell in _one_of_each_method(suite)
     }
-    with joined(given.ray or LOCAL):
+    with connected(given.ray or LOCAL):
         if not given.force:
             check_room(requests.values(), cluster_nodes())
         fresh = not out.exists()

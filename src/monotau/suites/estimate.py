@@ -8,15 +8,14 @@ from typing import final
 import numpy as np
 
 from monotau.agent import Agent
-from monotau.brain import Brain
-from monotau.configs import ActorConfig, Config
-from monotau.log import Log
-from monotau.memory import MemoryPlan
-from monotau.presets import Resolved
-from monotau.progress import Display
-from monotau.rollout import Rollout
+from monotau.config.presets import Resolved
+from monotau.config.schema import ActorConfig, Config
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.rollout import Rollout
+from monotau.runs.memory import MemoryPlan
+from monotau.runs.metrics import Log
+from monotau.runs.progress import Display
 from monotau.suites.grid import Cell, Method, Suite
-from monotau.train import Training
 
 TRIAL_UPDATES = 12
 TRIAL_ROLLOUT_STEPS = 30
@@ -64,15 +63,15 @@ def estimate_method(suite: Suite, method: Method, missing: Sequence[Cell], threa
     )
 
 
-def _blank(resolved: Resolved) -> Brain:
-    return Brain.blank(resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions)
+def _blank(resolved: Resolved) -> AgentNetworks:
+    return AgentNetworks.blank(resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions)
 
 
 def _trial(resolved: Resolved) -> tuple[float, float]:
     """Return the seconds of a training step and of an evaluation step."""
     config = _short(resolved.config)
     agent = Agent.of(Resolved(config, resolved.envs))
-    training = Training(Resolved(config, resolved.envs), agent.brain, Log(), Display(None))
+    training = agent.start_training(Log(), Display(None))
     with training.session(config.steps):
         training.iterate(config.steps)  # the first updates make what later ones reuse
         learning = _timed(lambda: training.iterate(config.steps)) / config.iteration_steps
@@ -82,7 +81,7 @@ def _trial(resolved: Resolved) -> tuple[float, float]:
             rng = np.random.default_rng(config.seed)
             acting = _timed(
                 lambda: [
-                    rollout.step(agent.brain.greedy.act(rollout.observations, 0.0, rng, None))
+                    rollout.step(agent.networks.evaluation_policy.act(rollout.observations, 0.0, rng, None))
                     for _ in range(TRIAL_ROLLOUT_STEPS)
                 ]
             )

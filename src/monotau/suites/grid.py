@@ -8,13 +8,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, final
 
+from monotau.config.parse import override, read_settings
+from monotau.config.presets import PRESETS, Resolved, resolve, with_kinds
 from monotau.envs import EnvConfig
 from monotau.envs.atari import default_protocol
 from monotau.envs.games import GAME_SETS, id_of
-from monotau.errors import ConfigError, unknown_name
-from monotau.presets import PRESETS, Resolved, resolve, with_kinds
-from monotau.run import directory_name
-from monotau.settings import brief, override, read_settings
+from monotau.errors import ConfigError, brief, unknown_name
+from monotau.runs.runner import directory_name
 from monotau.suites.scaling import check_scale, scaled
 
 BUILT_IN = Path(__file__).parent / "builtin"

@@ -3,9 +3,8 @@
 import math
 from dataclasses import replace
 
-from monotau.configs import Config
-from monotau.errors import ConfigError
-from monotau.settings import brief
+from monotau.config.schema import Config
+from monotau.errors import ConfigError, brief
 
 LEAST_LANE_STEPS = 100
 """Of each environment's steps that a replay keeps; fewer do not hold what a stack of frames and n steps need."""

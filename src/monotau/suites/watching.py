@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monotau.errors import ConfigError
-from monotau.log import METRICS
-from monotau.storage import read_json
+from monotau.runs.files import read_json
+from monotau.runs.metrics import METRICS
 
 TAIL_BYTES = 16_384
 

@@ -1,0 +1,1 @@
+"""Settings: their schema, presets, profiles, and how they are parsed and resolved."""

@@ -1,0 +1,132 @@
+"""The actor process: it steps its environments with a copy of the networks and sends the steps to the learner."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Integer, Shaped
+
+from monotau.config.schema import Config
+from monotau.envs import EnvFactory, EnvSource
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.policy import RandomActions
+from monotau.learning.rollout import Rollout
+from monotau.replay import Steps
+from monotau.seeding import numpy_stream, stream_seed, torch_stream
+
+Weights = dict[str, np.ndarray]
+"""The state of `AgentNetworks` as arrays, which processes share without a copy."""
+
+
+class CollectRequest(NamedTuple):
+    """What an actor should collect next."""
+
+    iteration: int
+    """A new iteration starts with freshly reset environments."""
+    step: int
+    """Training step at the time of the request."""
+    steps: int
+    """Steps of each environment."""
+    epsilons: Float[np.ndarray, " E"]
+
+
+@dataclass(frozen=True)
+class Experience:
+    """T consecutive steps of E environments."""
+
+    frames: Shaped[np.ndarray, "T E *frame"]
+    first: Bool[np.ndarray, "T E"]
+    actions: Integer[np.ndarray, "T E"]
+    rewards: Float[np.ndarray, "T E"]
+    terminated: Bool[np.ndarray, "T E"]
+    truncated: Bool[np.ndarray, "T E"]
+    finals: dict[int, Shaped[np.ndarray, "E *frame"]]
+    """Frames after the steps in which an episode was truncated; the replay needs no others."""
+    newest: Shaped[np.ndarray, "E *frame"]
+    """Frames after the last step."""
+    returns: list[list[float]]
+    """Returns of the episodes that ended in each step."""
+    metrics: dict[str, float]
+    """Averages of the explorer."""
+    stats: dict[str, np.ndarray]
+    """Statistics that the explorer gathered while acting."""
+
+    @classmethod
+    def of(
+        cls, steps: list[Steps], returns: list[list[float]], newest: np.ndarray, networks: AgentNetworks
+    ) -> "Experience":
+        """Stack steps for sending."""
+        columns = ("frames", "first", "actions", "rewards", "terminated", "truncated")
+        return cls(
+            **{name: np.stack([getattr(step, name) for step in steps]) for name in columns},
+            finals={number: step.final_frames for number, step in enumerate(steps) if step.truncated.any()},
+            newest=newest.copy(),
+            returns=returns,
+            metrics=networks.explorer.metrics(),
+            stats={name: tensor.numpy() for name, tensor in networks.explorer.drain_stats().items()},
+        )
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def step(self, number: int) -> Steps:
+        """Return one of the steps as the replay takes it."""
+        return Steps(
+            self.frames[number],
+            self.first[number],
+            self.actions[number],
+            self.rewards[number],
+            self.terminated[number],
+            self.truncated[number],
+            self.finals.get(number, self.frames[number]),
+        )
+
+
+class RolloutActor:
+    """Acts with the weights it was sent last.
+
+    It builds nothing before the first request, so that errors reach the caller.
+    """
+
+    def __init__(self, config: Config, source: EnvSource | None, number: int, life: int) -> None:
+        self._config = replace(config, device="cpu", compile=False)
+        self._source = source
+        self._name = f"actor {number}" if not life else f"actor {number}, life {life}"
+        self._networks: AgentNetworks | None = None
+        self._rollout: Rollout | None = None
+        self._iteration = -1
+
+    def collect(self, request: CollectRequest, weights: Weights | None) -> Experience:
+        """Collect the requested steps, with the given weights or, without any, those it has."""
+        config = self._config
+        if self._networks is None:
+            torch.set_num_threads(1)
+            self._envs = EnvFactory(config.env, self._source)
+            self._networks = AgentNetworks(config, self._envs.observation_spec, self._envs.num_actions)
+        if weights is not None:
+            self._networks.load_state({name: torch.tensor(array) for name, array in weights.items()})
+        if request.iteration != self._iteration or self._rollout is None:
+            self._start(request)
+        assert self._rollout is not None  # noqa: S101  # for the type checker
+        longest = config.epsilon.longest_at(request.step - config.replay.warmup_steps)
+        steps, returns = [], []
+        for _ in range(request.steps):
+            actions = self._networks.exploration_policy.act(
+                self._rollout.observations, request.epsilons, self._explore, self._fractions, self._noise, longest
+            )
+            outcome = self._rollout.step(actions)
+            steps.append(outcome.steps)
+            returns.append([returned for _, returned, _ in outcome.returns])
+        return Experience.of(steps, returns, self._rollout.observations[:, -1], self._networks)
+
+    def _start(self, request: CollectRequest) -> None:
+        """Start an iteration; its streams depend on its number, the actor's and how often the actor was replaced."""
+        if self._rollout is not None:
+            self._rollout.close()
+        config, self._iteration = self._config, request.iteration
+        self._explore = numpy_stream(config.seed, f"explore of {self._name}", request.iteration)
+        self._fractions = torch_stream(config.seed, f"explore of {self._name}", request.iteration)
+        seed = stream_seed(config.seed, f"environments of {self._name}", request.iteration)
+        self._noise = RandomActions(config.env.num_envs, self._envs.num_actions)
+        self._rollout = Rollout(self._envs, config.env.num_envs, config.env.frame_stack, seed, request.step)

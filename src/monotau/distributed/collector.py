@@ -1,0 +1,251 @@
+"""A collector of Ray actors, which step environments while this process learns (Ape-X, arXiv 1803.00933).
+
+An actor has at most IN_FLIGHT requests: it waits until its results are taken, which bounds memory on both sides, and
+the learner takes whichever comes first. Departures from Ape-X: updates keep their ratio to steps, so that budgets mean
+the same with and without actors; new steps get the largest priority, as in one process, not one from the actor.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from monotau.config.schema import Config
+from monotau.distributed.actor import CollectRequest, Experience, RolloutActor, Weights
+from monotau.distributed.connect import connected
+from monotau.envs import EnvFactory
+from monotau.errors import ConfigError, EnvironmentFault, in_one_line
+from monotau.explorers.base import drained
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.collector import Collector, LocalCollector, StepBatch
+from monotau.machine import cores
+from monotau.replay import ALL_LANES
+
+IN_FLIGHT = 2
+"""Requests of an actor whose results were not taken yet: it works on one while the other travels."""
+
+MOST_DEATHS = 5
+"""Deaths of one actor in a row, without a step in between, after which the run fails."""
+
+START_SECONDS = 300.0
+"""Least patience for an actor's first results: it must be placed and start before."""
+
+LOOK_SECONDS = 1.0
+"""Seconds between two checks for silent actors."""
+
+
+@contextmanager
+def connected_for_actors(config: Config, envs: EnvFactory, address: str) -> Iterator[None]:
+    """Connect to Ray for the block and check that the actors fit there; without actors do nothing."""
+    if not config.actors:
+        yield
+        return
+    if not envs.reusable:
+        raise ConfigError(
+            f"actors is {config.actors}, but {envs.name} was given ready made, and there is only one of it: "
+            "give an id, or a callable that makes one."
+        )
+    with connected(address, max(cores(), math.ceil(config.actors * config.actor.cpus))):
+        import ray
+
+        wanted, there = config.actors * config.actor.cpus, ray.cluster_resources().get("CPU", 0.0)
+        if wanted > there:
+            raise ConfigError(
+                f"actors is {config.actors}, with actor.cpus {config.actor.cpus:g} each, but the cluster has {there:g} "
+                "CPUs in all: use fewer, or a smaller actor.cpus."
+            )
+        yield
+
+
+@dataclass
+class ActorSlot:
+    """The place of one actor and of those that replace it."""
+
+    number: int
+    lanes: slice
+    handle: Any
+    newest: np.ndarray
+    life: int = 0
+    requests: "deque[tuple[Any, int, int]]" = field(default_factory=deque)
+    """What was requested: the reference, steps of each environment, and the updates its weights have seen."""
+    version: int = -1
+    """Updates that the weights it was sent last have seen."""
+    heard: float = 0.0
+    started: bool = False
+    """Whether the current actor has sent anything."""
+    deaths: int = 0
+    """Deaths since an actor in this slot last sent anything."""
+    died: bool = False
+    """Whether an actor died here and its unfinished episodes are still to be truncated."""
+
+
+class RayCollector(Collector):
+    """Sends requests to actors, takes their results as they arrive, and replaces actors that die."""
+
+    def __init__(
+        self, config: Config, envs: EnvFactory, networks: AgentNetworks, say: Callable[[str], None], address: str
+    ) -> None:
+        self._config, self._envs, self._networks, self._say, self._address = config, envs, networks, say, address
+        self._schedules = [replace(config.epsilon, end=float(end)) for end in config.actor.epsilons(config.lanes)]
+        self._recent: dict[str, list[torch.Tensor]] = {"lag_updates": []}
+
+    @contextmanager
+    def session(self, updates: int) -> Iterator[None]:
+        """Connect to Ray and run the actors; those of a session before have ended with it."""
+        with connected_for_actors(self._config, self._envs, self._address):
+            import ray
+
+            self._ray, self._updates, self._version = ray, updates, -1
+            self._weights: Any = None
+            spec, count = self._envs.observation_spec, self._config.env.num_envs
+            blank = np.zeros((count, *spec.shape), spec.dtype)
+            self._slots = [
+                ActorSlot(number, slice(number * count, (number + 1) * count), self._start_actor(number, 0), blank)
+                for number in range(self._config.actors)
+            ]
+            try:
+                yield
+            finally:
+                for slot in self._slots:
+                    ray.kill(slot.handle)
+
+    def _start_actor(self, number: int, life: int) -> Any:
+        """Return a new actor."""
+        options = {"num_cpus": self._config.actor.cpus, "max_restarts": 0, "max_task_retries": 0}
+        return self._ray.remote(RolloutActor).options(**options).remote(self._config, self._envs.source, number, life)
+
+    def learned(self, updates: int) -> None:
+        """Broadcast new weights when they are due; they go out with the next requests."""
+        self._updates = updates
+        if updates - self._version >= self._config.actor.broadcast_every_updates:
+            self._broadcast()
+
+    def _broadcast(self) -> None:
+        weights: Weights = {name: tensor.detach().cpu().numpy() for name, tensor in self._networks.state().items()}
+        # The store frees the weights before these with the last request that carries them.
+        self._weights, self._version = self._ray.put(weights), self._updates
+
+    def metrics(self) -> dict[str, float]:
+        """Mean updates between the weights acted with and those of the moment, and what the explorers averaged."""
+        return drained(**self._recent)
+
+    def collect(self, iteration: int, step: int, steps: int) -> Generator[StepBatch]:
+        """Yield steps as they arrive; those of one actor stay in order."""
+        lanes, left = self._config.env.num_envs, steps // self._config.env.num_envs
+        for slot in self._slots:
+            slot.died = False  # the replay was cut between iterations
+        self._broadcast()
+        while left or any(slot.requests for slot in self._slots):
+            for slot in self._slots:
+                left -= self._request(slot, iteration, step, left)
+            for slot in self._arrived():
+                count, version = slot.requests[0][1:]
+                experience = self._taken(slot)
+                if not isinstance(experience, Experience):
+                    left += self._replace(slot, experience)
+                    continue
+                self._networks.explorer.merge_stats(
+                    {name: torch.tensor(array) for name, array in experience.stats.items()}
+                )
+                for name, value in experience.metrics.items():
+                    self._recent.setdefault(name, []).append(torch.tensor(value))
+                left -= self._request(slot, iteration, step, left)
+                epsilon = float(np.mean(self._epsilons(ALL_LANES, step)))
+                for number in range(count):
+                    truncated_at = slot.newest if slot.died and not number else None
+                    self._recent["lag_updates"].append(torch.tensor(float(self._updates - version)))
+                    yield StepBatch(
+                        experience.step(number), experience.returns[number], epsilon, slot.lanes, truncated_at
+                    )
+                    step += lanes
+                slot.newest, slot.died = experience.newest, False
+        self.newest = np.concatenate([slot.newest for slot in self._slots])
+
+    def _epsilons(self, lanes: slice, step: int) -> np.ndarray:
+        since = step - self._config.replay.warmup_steps
+        return np.array([schedule.at(since) for schedule in self._schedules[lanes]])
+
+    def _request(self, slot: ActorSlot, iteration: int, step: int, left: int) -> int:
+        """Keep an actor busy; return how many steps of each environment were requested."""
+        requested = 0
+        while left > requested and len(slot.requests) < IN_FLIGHT:
+            steps = min(self._config.actor.send_every_steps, left - requested)
+            weights, slot.version = (None if slot.version == self._version else self._weights), self._version
+            request = CollectRequest(iteration, step, steps, self._epsilons(slot.lanes, step))
+            if not slot.requests:
+                slot.heard = time.monotonic()
+            slot.requests.append((slot.handle.collect.remote(request, weights), steps, slot.version))
+            requested += steps
+        return requested
+
+    def _arrived(self) -> list[ActorSlot]:
+        """Wait until a first request is done or its actor counts as dead; return the slots of all such."""
+        waiting = {slot.requests[0][0]: slot for slot in self._slots if slot.requests}
+        while waiting:
+            self._ray.wait([*waiting], num_returns=1, timeout=LOOK_SECONDS)
+            ready, _ = self._ray.wait([*waiting], num_returns=len(waiting), timeout=0)
+            if ready:
+                return [waiting[reference] for reference in ready]
+            now = time.monotonic()
+            if silent := [slot for slot in waiting.values() if now - slot.heard > self._patience(slot)]:
+                for slot in silent:
+                    self._ray.kill(slot.handle)
+                return silent
+        return []
+
+    def _patience(self, slot: ActorSlot) -> float:
+        patience = self._config.actor.patience_seconds
+        return patience if slot.started else max(patience, START_SECONDS)
+
+    def _taken(self, slot: ActorSlot) -> Experience | str:
+        """Return what an actor sent, or why it died; an error of its environments is raised here."""
+        reference = slot.requests[0][0]
+        errors = self._ray.exceptions
+        try:
+            # Gone or there, it is known at once, but for a network that has just failed.
+            experience: Experience = self._ray.get(reference, timeout=self._config.actor.patience_seconds)
+        except errors.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, ConfigError):
+                raise ConfigError(
+                    f"actor {slot.number}: {cause} Actors are other processes: an environment that only this one knows "
+                    "must be given as 'module:Env-v0', or as a callable that makes it."
+                ) from None
+            if isinstance(cause, EnvironmentFault):
+                raise EnvironmentFault(f"actor {slot.number}: {cause}") from None
+            raise EnvironmentFault(f"actor {slot.number}: it raised {in_one_line(cause)}") from None
+        except errors.RayError as error:  # the actor, its node or its results are lost
+            return in_one_line(error)
+        slot.requests.popleft()
+        slot.heard, slot.deaths, slot.started = time.monotonic(), 0, True
+        return experience
+
+    def _replace(self, slot: ActorSlot, reason: str) -> int:
+        """Replace a dead actor; return how many steps of each environment must be requested again."""
+        slot.deaths += 1
+        if slot.deaths >= MOST_DEATHS:
+            raise EnvironmentFault(
+                f"actor {slot.number} ended {slot.deaths} times in a row before it sent a step: {reason[:300]}"
+            )
+        self._ray.kill(slot.handle)
+        undone = sum(count for _, count, _ in slot.requests)
+        slot.requests.clear()
+        slot.life, slot.version, slot.died, slot.started = slot.life + 1, -1, True, False
+        slot.handle = self._start_actor(slot.number, slot.life)
+        self._say(f"[yellow]warning:[/] actor {slot.number} died and was replaced ({reason[:120]})")
+        return undone
+
+
+def make_collector(
+    config: Config, envs: EnvFactory, networks: AgentNetworks, say: Callable[[str], None], address: str
+) -> Collector:
+    """Return the collector that the settings ask for: Ray actors at an address, or this process."""
+    if config.actors:
+        return RayCollector(config, envs, networks, say, address)
+    return LocalCollector(config, envs, networks)

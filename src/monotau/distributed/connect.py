@@ -1,0 +1,177 @@
+"""Connects this process to Ray for a while; what cannot be joined is refused in one line, within seconds."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from typing import Any
+
+from monotau.errors import ConfigError, MissingExtra, in_one_line
+from monotau.machine import cores
+
+LOCAL = "local"
+"""The address of a Ray of one's own."""
+
+REACH_SECONDS = 3.0
+"""For a machine to accept a connection."""
+ANSWER_SECONDS = 11.0
+"""For what listens there to prove that it is Ray, by letting another process in."""
+
+TRIAL = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+except Exception as error:
+    sys.exit(f"REFUSED {type(error).__name__}: {' '.join(str(error).split())}")
+"""
+"""Joins and leaves. Where nobody answers, Ray's own attempt waits for a minute, and may end the process."""
+
+ALLOWED = "'local' (a Ray of its own on this machine), 'auto' (this machine's cluster, or RAY_ADDRESS) or 'host:port'"
+
+
+def require_ray() -> None:
+    """Refuse to go on without Ray."""
+    if find_spec("ray") is None:
+        raise MissingExtra("Ray is not installed, and clusters need it: pip install 'monotau[cluster]'.")
+
+
+@contextmanager
+def connected(address: str, cpus: int | None = None) -> Iterator[None]:
+    """Be connected to Ray within the block: to 'local', 'auto' or 'host:port'; `cpus` is for a Ray of our own.
+
+    A process that is connected already stays so.
+    """
+    check_address(address)
+    require_ray()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    if address != LOCAL:
+        _try(address)
+    with _own_signals(), _quiet_start():
+        try:
+            ray.init(**_options(address, cpus))
+        except Exception as error:
+            ray.shutdown()
+            raise ConfigError(f"Ray cannot be joined at {address!r}: {in_one_line(error)}.") from None
+    try:
+        yield
+    finally:
+        with _own_signals():
+            ray.shutdown()
+
+
+def cluster_nodes() -> list[dict[str, Any]]:
+    """Return what Ray knows of the nodes of the cluster that was joined."""
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()
+    return nodes
+
+
+def _options(address: str, cpus: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    if address == LOCAL:
+        options |= {"num_cpus": cpus or cores(), "include_dashboard": False}
+    return options
+
+
+def check_address(address: str) -> None:
+    """Refuse what cannot be an address, before anything is asked of it."""
+    meant = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    if meant.startswith("ray://"):
+        raise ConfigError(
+            f"the Ray address is {meant!r}, of Ray Client, which cannot be used: run this on a node of the cluster "
+            "with 'auto', or by `ray job submit`."
+        )
+    if address in (LOCAL, "auto"):
+        return
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):(\d{1,5})", address)
+    if not match or not 0 < int(match[2]) < 65_536:
+        raise ConfigError(f"the Ray address is {address!r}, but must be {ALLOWED}.")
+
+
+def _try(address: str) -> None:
+    """Find out whether a cluster lets us in."""
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        except OSError as error:
+            reason = error.strerror or str(error) or "no answer"
+            raise ConfigError(f"nothing can be reached at the Ray address {address}: {reason}.") from None
+    # What `ray job submit` says of a job is meant for us, and not for the trial.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_JOB")}
+    try:
+        done = subprocess.run(  # noqa: S603  # our own words, without a shell
+            [sys.executable, "-P", "-c", TRIAL, address],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+        )
+    except subprocess.TimeoutExpired as late:
+        if "Unauthenticated" in (late.stderr or b"").decode(errors="replace"):
+            raise ConfigError(_why(address, "Unauthenticated")) from None
+        raise ConfigError(
+            f"what is at the Ray address {_named(address)} does not answer as a Ray cluster within "
+            f"{ANSWER_SECONDS:.0f} seconds; `ray status` on its head says whether it runs, and at which port."
+        ) from None
+    if done.returncode:
+        refused = re.search(r"REFUSED \w+: (.*)", done.stderr)
+        raise ConfigError(_why(address, refused[1] if refused else f"the attempt ended with code {done.returncode}"))
+
+
+def _named(address: str) -> str:
+    meant = os.environ.get("RAY_ADDRESS")
+    return f"{address} (RAY_ADDRESS is {meant})" if address == "auto" and meant else address
+
+
+def _why(address: str, reason: str) -> str:
+    if versions := re.search(r"Ray: (\S+) Python: (\S+) .*Ray: (\S+) Python: (\S+)", reason):
+        return (
+            f"the cluster at the Ray address {_named(address)} has Ray {versions[1]} with Python {versions[2]}, but "
+            f"here are Ray {versions[3]} with Python {versions[4]}: they must be the same."
+        )
+    if "Unauthenticated" in reason or "Authentication" in reason:
+        return (
+            f"the cluster at the Ray address {_named(address)} asks for a token that was not given: set "
+            "RAY_AUTH_MODE=token. Ray then takes ~/.ray/auth_token, as `ray start` does where there is one, or what "
+            "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH name."
+        )
+    if "Could not find any running Ray" in reason:
+        return "the Ray address is 'auto', but no cluster runs on this machine and RAY_ADDRESS is not set."
+    return f"Ray cannot be joined at {_named(address)}: {reason[:300].rstrip('.')}."
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the handler of SIGTERM, which Ray replaces by one of its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # in another thread than the main one, where Ray replaces nothing
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Send no usage statistics to Ray's makers, and print nothing about it; the cluster's own settings are its own."""
+    before = os.environ.get("RAY_USAGE_STATS_ENABLED")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["RAY_USAGE_STATS_ENABLED"]
+        else:
+            os.environ["RAY_USAGE_STATS_ENABLED"] = before

@@ -1,0 +1,1 @@
+"""The learner, the policies, collectors and the training loop."""

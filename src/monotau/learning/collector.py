@@ -1,0 +1,80 @@
+"""Collectors gather the steps that training learns from: the contract, and the collector of this process."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Shaped
+
+from monotau.config.schema import Config
+from monotau.envs import EnvFactory
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.policy import RandomActions
+from monotau.learning.rollout import Rollout
+from monotau.replay import ALL_LANES, Steps
+from monotau.seeding import numpy_stream, stream_seed, torch_stream
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """One step in each of some lanes; a lane is one environment's place in the replay."""
+
+    steps: Steps
+    returns: list[float]
+    """Returns of the episodes that ended in this step."""
+    epsilon: float
+    """Mean probability of a random action over all lanes."""
+    lanes: slice
+    truncated_at: Shaped[np.ndarray, "E *frame"] | None = None
+    """Set if the lanes' actor died: the last frames it sent, at which its unfinished episodes are truncated."""
+
+
+class Collector(ABC):
+    """Steps environments with the exploration policy of networks that are being trained."""
+
+    newest: Shaped[np.ndarray, "L *frame"]
+    """The newest frame of every lane after `collect`; unfinished episodes are truncated there."""
+
+    def session(self, updates: int) -> AbstractContextManager[None]:
+        """Hold what collecting needs, such as processes; `updates` is how many the networks have had so far."""
+        return nullcontext()
+
+    @abstractmethod
+    def collect(self, iteration: int, step: int, steps: int) -> Generator[StepBatch]:
+        """Collect `steps` steps in freshly reset environments; `step` is the number of steps before them."""
+
+    def learned(self, updates: int) -> None:
+        """Note that the networks have now had `updates` updates."""
+        return
+
+    def metrics(self) -> dict[str, float]:
+        """Return averages since the last call."""
+        return {}
+
+
+class LocalCollector(Collector):
+    """Acts and steps in this process, with the current weights."""
+
+    def __init__(self, config: Config, envs: EnvFactory, networks: AgentNetworks) -> None:
+        self._config, self._envs, self._networks = config, envs, networks
+
+    def collect(self, iteration: int, step: int, steps: int) -> Generator[StepBatch]:
+        """Step all environments together."""
+        config, lanes, policy = self._config, self._config.env.num_envs, self._networks.exploration_policy
+        rng = numpy_stream(config.seed, "explore", iteration)
+        generator = torch_stream(config.seed, "explore", iteration)
+        seed = stream_seed(config.seed, "environments", iteration)
+        random_actions = RandomActions(lanes, self._envs.num_actions)
+        rollout = Rollout(self._envs, lanes, config.env.frame_stack, seed, step)
+        try:
+            for now in range(step, step + steps // lanes * lanes, lanes):
+                learning_steps = now - config.replay.warmup_steps
+                epsilon, longest = config.epsilon.at(learning_steps), config.epsilon.longest_at(learning_steps)
+                actions = policy.act(rollout.observations, epsilon, rng, generator, random_actions, longest)
+                outcome = rollout.step(actions)
+                self.newest = rollout.observations[:, -1]
+                yield StepBatch(outcome.steps, [returned for _, returned, _ in outcome.returns], epsilon, ALL_LANES)
+        finally:
+            rollout.close()

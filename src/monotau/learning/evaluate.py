@@ -1,0 +1,117 @@
+"""Evaluation: whole episodes on environments of their own, scored on raw rewards."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from monotau.config.schema import EvaluationConfig
+from monotau.envs import EnvFactory
+from monotau.learning.rollout import Rollout
+from monotau.networks import Network
+
+Act = Callable[[Shaped[np.ndarray, "E S *frame"]], Int[np.ndarray, " E"]]
+
+KEPT_STATES = 64
+"""States of an evaluation that are kept for a look at their distributions."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns of finished episodes, and some of the states they went through."""
+
+    returns: list[float]
+    lengths: list[int]
+    states: Shaped[np.ndarray, "n S *frame"]
+
+    def line(self) -> dict[str, float | int | str | None]:
+        """Return what a line of kind eval says."""
+        return {
+            "return_mean": float(np.mean(self.returns)),
+            "return_std": float(np.std(self.returns)),
+            "return_min": float(np.min(self.returns)),
+            "return_max": float(np.max(self.returns)),
+            "length_mean": float(np.mean(self.lengths)),
+            "episodes": len(self.returns),
+        }
+
+
+def evaluate(
+    envs: EnvFactory,
+    act: Act,
+    config: EvaluationConfig,
+    *,
+    stack: int,
+    seed: int,
+    on_episode: Callable[[int], None] = lambda done: None,
+) -> Evaluation:
+    """Play until the episodes and steps asked for are reached, an equal share of them in each environment.
+
+    An episode that reaches the cap counts with what it has, and the next one begins with a reset like any other.
+    """
+    lanes = min(config.num_envs, config.episodes) if envs.reusable else 1
+    # Shares differ by one at most; an environment that has played its share goes on, but no longer counts.
+    episode_shares = [config.episodes // lanes + (lane < config.episodes % lanes) for lane in range(lanes)]
+    step_share = math.ceil(config.steps / lanes)
+    rollout = Rollout(envs, lanes, stack, seed)
+    returns: list[list[float]] = [[] for _ in range(lanes)]
+    lengths: list[list[int]] = [[] for _ in range(lanes)]
+    states = _Sample()
+    try:
+        while not all(
+            len(returns[lane]) >= episode_shares[lane] and sum(lengths[lane]) >= step_share for lane in range(lanes)
+        ):
+            states.offer(rollout.observations[0])
+            outcome = rollout.step(act(rollout.observations))
+            for lane, episode_return, length in outcome.returns + rollout.cut_beyond(config.episode_cap_steps):
+                if len(returns[lane]) < episode_shares[lane] or sum(lengths[lane]) < step_share:
+                    returns[lane].append(episode_return)
+                    lengths[lane].append(length)
+                    on_episode(sum(map(len, returns)))
+    finally:
+        rollout.close()
+    return Evaluation(list(chain(*returns)), list(chain(*lengths)), states.stacked())
+
+
+class _Sample:
+    """Keeps at most KEPT_STATES evenly spaced states of a sequence whose length is not known before."""
+
+    def __init__(self) -> None:
+        self.kept: list[np.ndarray] = []
+        self.stride, self.count = 1, 0
+
+    def offer(self, state: np.ndarray) -> None:
+        if self.count % self.stride == 0:
+            if len(self.kept) == KEPT_STATES:
+                self.kept, self.stride = self.kept[::2], self.stride * 2
+            if self.count % self.stride == 0:
+                self.kept.append(state.copy())
+        self.count += 1
+
+    def stacked(self) -> np.ndarray:
+        return np.stack(self.kept)
+
+
+def fine_crossing(network: Network, states: Shaped[np.ndarray, "n S *frame"], points: int = 1001) -> float:
+    """Share of falls among the changes of finely spaced quantiles, over the states and all actions.
+
+    Of changes, not of neighbours: a function of steps is level nearly everywhere, whether it rises or falls.
+    """
+    device = next(network.parameters()).device
+    taus = torch.linspace(0, 1, points, device=device)
+    falls, changes = 0, 0
+    for state in states:  # one by one: a sampling head makes `points` passes for each
+        fallen, changed = falls_and_changes(network.quantiles(torch.from_numpy(state[None]).to(device), taus))
+        falls, changes = falls + fallen, changes + changed
+    return falls / max(changes, 1)
+
+
+def falls_and_changes(curves: Float[Tensor, "... M"]) -> tuple[int, int]:
+    """Count neighbours that fall, or are no numbers, and neighbours that differ at all."""
+    steps = curves.diff(dim=-1)
+    return int((~(steps >= 0)).sum()), int((steps != 0).sum())

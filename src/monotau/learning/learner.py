@@ -1,0 +1,200 @@
+"""The learner: online and target network, and one update of the online one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from monotau.distributions import Distribution
+from monotau.networks import Constants, Estimate, Role
+from monotau.networks.compile import Compiled
+from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
+from monotau.replay import Batch, Priority
+
+
+class Draws(NamedTuple):
+    """Every random number of an update but the noise of layers: drawn before, so that the rest is a pure function."""
+
+    choice: Float[Tensor, "B n"]
+    """For choosing the best next actions."""
+    target: Float[Tensor, "T n"]
+    """For the target network: next states, or replayed and next states."""
+    prediction: Float[Tensor, "B n"]
+    """For the online network's prediction."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update leaves behind for others."""
+
+    losses: Float[Tensor, " B"]
+    """Loss of each transition, without importance weights."""
+    priorities: Float[Tensor, " B"]
+    """The losses again, or how far the means of prediction and target are apart, as asked for."""
+    current: Estimate | None
+    """The target network's distributions of the replayed states and actions, where asked for."""
+
+
+class Learner:
+    """Fits the online network to Bellman targets made with the target network."""
+
+    def __init__(self, factory: NetworkFactory, *, double_q: bool) -> None:
+        self.online = factory.make("online")
+        self.target = factory.make("online")
+        self.target.requires_grad_(False)
+        self.optimiser = factory.make_optimiser(self.online)
+        self.double_q, self.scaling = double_q, factory.scaling
+        self._losses = Compiled(self.losses, factory.compiler)
+
+    def update(
+        self, batch: Batch, generator: torch.Generator, *, with_current: bool, priority: Priority | None = None
+    ) -> Update:
+        """One step on a batch; `with_current` adds the target's view of the replayed pairs, by the same pass."""
+        if self.scaling is not None:
+            self.scaling.observe(batch.observations)
+        for network in (self.online, self.target):
+            network.resample_noise(generator)
+        draws = self.draw(len(batch.actions), generator, with_current=with_current)
+        losses, side, current, errors = self._losses(
+            batch, draws, self.target.cached_constants(), with_current=with_current, with_errors=priority == "td"
+        )
+        loss = (losses * batch.weights).mean()
+        self.optimiser.step(loss if side is None else loss + side)
+        for network in (self.online, self.target):
+            network.resample_noise(None)
+        losses = losses.detach()
+        return Update(losses, losses if errors is None else errors, current)
+
+    def draw(self, size: int, generator: torch.Generator, *, with_current: bool) -> Draws:
+        """Draw the fractions of an update."""
+        return Draws(
+            self.online.fractions(Role.ACT, size, generator),
+            self.target.fractions(Role.TARGET, 2 * size if with_current else size, generator),
+            self.online.fractions(Role.LEARN, size, generator),
+        )
+
+    def losses(
+        self,
+        batch: Batch,
+        draws: Draws,
+        target_constants: Constants,
+        *,
+        with_current: bool,
+        with_errors: bool = False,
+    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None, Estimate | None, Float[Tensor, " B"] | None]:
+        """Losses, what the head learns beside them, the target's view of the replayed pairs, and absolute errors.
+
+        No side effects.
+        """
+        constants = self.online.head.constants()  # one table for the passes over this state and the next
+        current, target = self._targets(batch, draws, constants, target_constants, with_current=with_current)
+        losses, side, errors = self.online.losses_and_errors(
+            batch.observations, batch.actions, draws.prediction, constants, target, with_errors=with_errors
+        )
+        return losses, side, current, errors
+
+    def _targets(
+        self, batch: Batch, draws: Draws, constants: Constants, target_constants: Constants, *, with_current: bool
+    ) -> tuple[Estimate | None, Estimate]:
+        """Return the target's view of the replayed pairs, if asked, and the Bellman targets."""
+        best = self._online_choice(batch, draws, constants) if self.double_q else None
+        current, future = self._target_view(batch, best, draws, target_constants, with_current=with_current)
+        return current, Estimate(future.distribution.affine(batch.discounts, batch.rewards), future.fractions)
+
+    @torch.no_grad()
+    def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:
+        """Best next actions by the online network (double Q-learning)."""
+        return self.online.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
+
+    @torch.no_grad()
+    def _target_view(
+        self,
+        batch: Batch,
+        best: Int[Tensor, " B"] | None,
+        draws: Draws,
+        constants: Constants,
+        *,
+        with_current: bool,
+    ) -> tuple[Estimate | None, Estimate]:
+        """Target network's distributions of the replayed pairs, if asked, and of the best next ones, in one pass."""
+        size = len(batch.actions)
+        if best is None and self.target.head.samples:
+            # A sampling head picks actions by fractions of their own, hence by a pass of its own.
+            best = self.target.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
+        observations, actions = batch.next_observations, best
+        if with_current:
+            observations = torch.cat([batch.observations, observations])
+            actions = None if best is None else torch.cat([batch.actions, best])
+        view: Distribution = self.target(observations, draws.target, constants, actions)
+        if best is None:  # all actions are in view: take the best of the next states from the same pass
+            best = view.rows(len(observations) - size, len(observations)).mean().argmax(dim=1)
+            view = view.take(torch.cat([batch.actions, best]) if with_current else best)
+        estimate = Estimate(view, draws.target)
+        if not with_current:
+            return None, estimate
+        return estimate.rows(0, size), estimate.rows(size, 2 * size)
+
+    def sync(self) -> None:
+        """Copy the online network into the target network."""
+        self.target.load_state_dict(self.online.state_dict())
+        self.target.invalidate_cache()
+
+    def rescale(self, factor: float) -> None:
+        """Multiply what both networks predict, as the unit of returns has become 1 / factor times as large."""
+        self.online.rescale(factor)
+        self.target.rescale(factor)
+
+    def finite(self) -> bool:
+        """Whether every weight of the online network is still a number."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.online.parameters())
+
+    @torch.no_grad()
+    def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
+        """Numbers worth logging about the online network's distributions in the states of a batch."""
+        states, count = batch.observations, len(batch.actions)
+        view = self.online.predict(states, self.online.fractions(Role.LEARN, count, generator))
+        calm = view
+        if self.online.head.samples:
+            # The same fractions in all states: differences by chance would hide that there are no others.
+            calm = self.online.predict(states, self.online.fractions(Role.ACT, 1, None).expand(count, -1))
+        best = calm.mean().max(dim=1).values
+        # A q_std of about zero means that all states look alike to the network: its features have died.
+        numbers = {"q_mean": best.mean().item(), "q_std": best.std(correction=0).item()}
+        numbers["crossing"] = view.crossing().mean().item()
+        if (states != states[:1]).any():  # a single state has nothing to be told apart from
+            size = calm.magnitude().mean().clamp_min(torch.finfo(torch.float32).tiny)
+            numbers["q_contrast"] = (best.std(correction=0) / size).item()
+            numbers["dead_features"] = (self.online.torso(states) == 0).all(dim=0).float().mean().item()
+        return numbers | self.online.head.statistics(view) | self._beyond(batch, generator)
+
+    def _beyond(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
+        """Share of the Bellman targets' mass that the head cannot hold, and how far outside their furthest mean lies.
+
+        The unit of that distance is half of the head's reach.
+        """
+        if self.online.head.reach is None:
+            return {}
+        low, high = self.online.head.reach
+        draws, half = self.draw(len(batch.actions), generator, with_current=False), (high - low) / 2
+        _, target = self._targets(
+            batch, draws, self.online.cached_constants(), self.target.cached_constants(), with_current=False
+        )
+        mean = target.distribution.mean()
+        return {
+            # What is cut off by rounding alone is no loss.
+            "clipped": target.distribution.outside(low - 1e-3 * half, high + 1e-3 * half).mean().item(),
+            "overshoot": torch.maximum(low - mean, mean - high).max().clamp_min(0).item() / half,
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Weights of both networks, by name."""
+        return prefixed("online", self.online.state_dict()) | prefixed("target", self.target.state_dict())
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over weights that `state` returned."""
+        for name, network in (("online", self.online), ("target", self.target)):
+            network.load_state_dict(unprefixed(name, tensors))
+            network.invalidate_cache()

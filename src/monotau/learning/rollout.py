@@ -1,0 +1,134 @@
+"""Steps a vector of environments; shared by training and evaluation."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from jaxtyping import Bool, Float, Int, Shaped
+
+from monotau.envs import EnvFactory
+from monotau.errors import ConfigError, EnvironmentFault, in_one_line
+from monotau.replay import Steps
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One step of every environment."""
+
+    steps: Steps
+    returns: list[tuple[int, float, int]]
+    """Environment, undiscounted return on raw rewards, and length of each episode that ended in this step."""
+
+
+class Rollout:
+    """Steps a vector of environments, stacks their frames and keeps their returns."""
+
+    def __init__(
+        self, factory: EnvFactory, num_envs: int, stack: int, seed: int, first_step: int | None = None
+    ) -> None:
+        """Start them; `first_step` is that of training, and without it they are for an evaluation."""
+        self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step or 0
+        self._stage = "evaluation step" if first_step is None else "step"
+        with self._named():
+            self.envs: VectorEnv = factory.make_vector(num_envs)
+        try:
+            with self._named():
+                # Gymnasium seeds environment i with seed + i, as 32 bits in some environments.
+                raw, _ = self.envs.reset(seed=seed % 2**31)
+            frames = self._frames(raw)
+        except EnvironmentFault:
+            self.close()
+            raise
+        self.observations = np.zeros((num_envs, stack, *self.spec.shape), dtype=self.spec.dtype)
+        self.observations[:, -1] = frames
+        self.first = np.ones(num_envs, dtype=bool)
+        self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+
+    def step(self, actions: Int[np.ndarray, " E"]) -> Outcome:
+        """Take one step in every environment; whatever is not a number stops here."""
+        before = self.observations[:, -1].copy()
+        self.step_count += len(actions)
+        with self._named():
+            raw, rewards, terminated, truncated, info = self.envs.step(actions + self.factory.action_start)
+        self._check_rewards(rewards)
+        frames = self._frames(raw)
+        ended = terminated | truncated
+        final = frames
+        if ended.any():
+            final = frames.copy()
+            for lane in np.flatnonzero(ended):
+                final[lane] = self._frames(np.asarray(info["final_obs"][lane])[None])[0]
+        learned_end = terminated | info["life_lost"] if "life_lost" in info else terminated
+        steps = Steps(before, self.first, actions, np.asarray(rewards, np.float64), learned_end, truncated, final)
+        return Outcome(steps, self._advance(frames, ended, rewards))
+
+    def _advance(
+        self, frames: Shaped[np.ndarray, "E *frame"], ended: Bool[np.ndarray, " E"], rewards: Float[np.ndarray, " E"]
+    ) -> list[tuple[int, float, int]]:
+        """Move on to the next observations and return the episodes that ended."""
+        self.returns += rewards
+        self.lengths += 1
+        if self.observations.shape[1] > 1:
+            self.observations = np.roll(self.observations, -1, axis=1)
+        finished: list[tuple[int, float, int]] = []
+        if ended.any():
+            self.observations[ended] = 0
+            finished = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(ended)]
+            self.returns[ended], self.lengths[ended] = 0, 0
+        self.observations[:, -1] = frames
+        self.first = ended
+        return finished
+
+    def _frames(self, raw: np.ndarray) -> np.ndarray:
+        with self._named():
+            return self.spec.frame(np.asarray(raw))
+
+    @property
+    def _place(self) -> str:
+        return f"{self.factory.name}, {self._stage} {self.step_count}"
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name environment and step in what goes wrong with the environment."""
+        try:
+            yield
+        except ConfigError:  # what the caller can mend
+            raise
+        except EnvironmentFault as fault:
+            raise EnvironmentFault(f"{self._place}: {fault}") from fault.__cause__
+        except Exception as error:  # foreign code, which may raise anything
+            raise EnvironmentFault(f"{self._place}: it raised {in_one_line(error)}") from error
+
+    def _check_rewards(self, rewards: np.ndarray) -> None:
+        with np.errstate(over="ignore"):  # what float32, in which rewards are stored, cannot hold becomes infinite
+            bad = np.flatnonzero(~np.isfinite(np.asarray(rewards).astype(np.float32)))
+        if bad.size:
+            raise EnvironmentFault(
+                f"{self._place}: the environment returned the reward {rewards[bad[0]]}, which float32 cannot "
+                "hold as a finite number; learning from it would spread to every weight."
+            )
+
+    def cut_beyond(self, most_steps: int) -> list[tuple[int, float, int]]:
+        """Count episodes that have grown to `most_steps` as finished, with what they have, and start new ones.
+
+        Their environments are reset, the others left alone: every vector that `EnvFactory` makes has a `reset_mask`.
+        No seed is given, so what follows is decided by the first one, as after an episode that ended by itself.
+        """
+        long = self.lengths >= most_steps
+        if not long.any():
+            return []
+        cut = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(long)]
+        with self._named():
+            raw, _ = self.envs.reset(options={"reset_mask": long})
+        frames = self._frames(np.asarray(raw)[long])
+        self.observations[long] = 0
+        self.observations[long, -1] = frames
+        self.first = self.first | long
+        self.returns[long], self.lengths[long] = 0, 0
+        return cut
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()

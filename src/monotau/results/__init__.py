@@ -1,0 +1,45 @@
+"""Human-normalised Atari scores: constants, published results, the user's runs, and statistics of them."""
+
+from monotau.results.published import Published, Quoted, games_of, normalised, published, quoted, references
+from monotau.results.runs import Run, find_runs, read_run
+from monotau.results.statistics import (
+    Sample,
+    games_above,
+    interquartile_mean,
+    interval,
+    mean,
+    median,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+)
+from monotau.results.summary import Comparison, Estimate, Row, compare, profile_of, published_row, run_rows
+
+__all__ = [
+    "Comparison",
+    "Estimate",
+    "Published",
+    "Quoted",
+    "Row",
+    "Run",
+    "Sample",
+    "compare",
+    "find_runs",
+    "games_above",
+    "games_of",
+    "interquartile_mean",
+    "interval",
+    "mean",
+    "median",
+    "normalised",
+    "optimality_gap",
+    "performance_profile",
+    "probability_of_improvement",
+    "profile_of",
+    "published",
+    "published_row",
+    "quoted",
+    "read_run",
+    "references",
+    "run_rows",
+]

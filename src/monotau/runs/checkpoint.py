@@ -1,0 +1,234 @@
+"""Checkpoints: everything a run needs to go on, each generation whole or absent and verified before it is used.
+
+Beside what `Agent.save` writes a generation holds the optimisers and the priorities. The rows of the replay are in
+segments, one for each iteration, written once and shared by generations.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from monotau.agent import Agent
+from monotau.config.schema import Config
+from monotau.errors import ConfigError, StorageFault
+from monotau.runs.manifest import FILES, HOME, MANIFEST, TRAINING, WEIGHTS, Manifest, generations, name_of, read_manifest
+from monotau.networks.factory import prefixed, unprefixed
+from monotau.replay import Replay
+from monotau.errors import brief
+from monotau.runs.files import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
+from monotau.runs.tensors import check_alike, read_tensors, stored_arrays, write_arrays
+from monotau.learning.train import Training
+
+KEPT = 2
+"""Generations that stay: should the newest be damaged, there is another."""
+
+MOST_SEGMENTS = 200
+"""Beyond this the replay is written anew as one segment, so that tiny iterations do not make lists without end."""
+
+REPLAY, LATEST, ASIDE = "replay", "LATEST", ".damaged"
+
+
+class Checkpoints:
+    """The generations in a run directory; for the one process that holds its lock."""
+
+    def __init__(self, directory: Path, config: Config) -> None:
+        self._run, self._home, self._replay = directory, directory / HOME, directory / HOME / REPLAY
+        self._config_sha256 = hashlib.sha256(to_json(config.to_plain())).hexdigest()
+        self._kept: list[Manifest] = []
+        self._ends: dict[str, np.ndarray] = {}  # of the lanes' rows in each segment
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The newest generation that is known to be good."""
+        return self._kept[-1] if self._kept else None
+
+    @property
+    def last_good(self) -> str:
+        """Say what is left when a run stops here."""
+        return f"the last good checkpoint is {self._path}" if self._kept else "there is no checkpoint yet"
+
+    @property
+    def _path(self) -> Path:
+        return self._home / name_of(self._kept[-1].iteration)
+
+    def find(self) -> list[str]:
+        """Find the newest generation that verifies; returns warnings about newer ones, which are put aside."""
+        for path in (self._home, self._replay):
+            if path.is_symlink():  # what is written and removed here must not be written and removed elsewhere
+                raise StorageFault(f"{path} is a link, but must be a directory of the run: bring back the checkpoints.")
+        damages: dict[Path, ConfigError] = {}
+        for path in generations(self._home):
+            try:
+                self._kept = [self._verified(path)]
+                break
+            except ConfigError as damage:
+                damages[path] = damage
+        if not self._kept and not damages and os.path.lexists(self._home / LATEST):
+            raise StorageFault(
+                f"{self._home / LATEST} is there, but no checkpoint: bring them back from a copy, or remove that file "
+                "to start over."
+            )
+        if damages and not self._kept:
+            path, reason = next(iter(damages.items()))
+            raise StorageFault(
+                f"no checkpoint in {self._home} can be used ({path.name}: {reason}) Bring back the file from a copy, "
+                "or name another --out to start over."
+            )
+        self._tidy()
+        for path, reason in damages.items():
+            _put_aside(path)
+            if isinstance(reason, Damage) and reason.path.parent == self._replay and os.path.lexists(reason.path):
+                _put_aside(reason.path)
+        warnings = self._odd_pointer()
+        if self._kept:  # a crash may have come before it was moved
+            write_bytes(self._home / LATEST, f"{self._path.name}\n".encode())
+        return warnings + [f"checkpoint {path.name} is not used: {why}" for path, why in damages.items()]
+
+    def restore(self, agent: Agent, training: Training) -> None:
+        """Bring agent and training to where the newest generation was written."""
+        manifest, path = self._kept[-1], self._path
+        try:
+            check_alike(path / WEIGHTS, agent.networks.state())
+            agent.networks.load_state(read_tensors(path / WEIGHTS))
+            tensors, optimisers = read_tensors(path / TRAINING), agent.networks.optimisers()
+            known = ("replay.", *(f"optimiser.{name}." for name in optimisers))
+            if strange := next((name for name in tensors if not name.startswith(known)), None):
+                raise KeyError(f"{TRAINING} holds {brief(strange)}")
+            for name, optimiser in optimisers.items():
+                optimiser.load_state(unprefixed(f"optimiser.{name}", tensors))
+            oldest = None
+            for name in manifest.segments:
+                with stored_arrays(self._replay / name) as rows:
+                    training.replay.put_back(rows)
+                    self._ends[name] = rows["end"][:]
+                    oldest = rows["first"][:] if oldest is None else oldest
+            if oldest is None or (oldest > training.replay.span.first).any():
+                raise ValueError("rows of the replay are missing")
+            training.replay.load_state({name: array.numpy() for name, array in unprefixed("replay", tensors).items()})
+        except (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise StorageFault(f"{path} does not fit this run, though it is undamaged: {reason}") from None
+        training.step, training.iteration, training.updates = manifest.step, manifest.iteration, manifest.updates
+
+    def save(self, agent: Agent, training: Training, seconds: float) -> None:
+        """Write a generation; it counts from the moment its directory has its name."""
+        name = name_of(training.iteration)
+        beside, segment = self._home / f".{name}.tmp", self._replay / f"{name}.safetensors"
+        try:
+            self._replay.mkdir(parents=True, exist_ok=True)
+            beside.mkdir()
+            segments = self._save_rows(training.replay, segment)
+            agent.write(beside)
+            write_arrays(beside / TRAINING, {key: [array] for key, array in _training_state(agent, training).items()})
+            manifest = Manifest(
+                iteration=training.iteration,
+                step=training.step,
+                updates=training.updates,
+                seconds=seconds,
+                package=version("monotau"),
+                config_sha256=self._config_sha256,
+                files={file: record_of(beside / file) for file in FILES},
+                segments=segments,
+                logs=training.log.sync(),
+            )
+            write_bytes(beside / MANIFEST, manifest.to_bytes())  # and forces all names beside it to disk
+            os.replace(beside, self._home / name)
+        except BaseException:
+            with suppress(OSError):  # a full disk is not to stay full of what is of no use
+                _remove(beside)
+                if not (self._home / name).exists():
+                    _remove(segment)
+            raise
+        self._kept = [*self._kept, manifest][-KEPT:]
+        sync_directory(self._home)
+        write_bytes(self._home / LATEST, f"{name}\n".encode())
+        self._tidy()
+
+    def _save_rows(self, replay: Replay, path: Path) -> dict[str, Record]:
+        """Write the rows that no segment has yet, and return the segments that hold all."""
+        before = dict(self._kept[-1].segments) if self._kept else {}
+        if len(before) >= MOST_SEGMENTS:
+            before = {}
+        since = self._ends[list(before)[-1]] if before else np.zeros_like(replay.span.end)
+        fresh = write_arrays(path, replay.rows(since))
+        sync_directory(self._replay)
+        self._ends[path.name] = replay.span.end
+        needed = {old: record for old, record in before.items() if (self._ends[old] > replay.span.first).any()}
+        return needed | {path.name: fresh}
+
+    def _verified(self, path: Path) -> Manifest:
+        """Read the manifest of a generation, and check every file it names."""
+        manifest = read_manifest(path)
+        if name_of(manifest.iteration) != path.name or manifest.config_sha256 != self._config_sha256:
+            raise ConfigError(f"{path / MANIFEST} is of another run.")
+        for name, record in manifest.files.items():
+            check(path / name, record)
+        for name, record in manifest.segments.items():
+            check(self._replay / name, record)
+        for name, record in manifest.logs.items():
+            check(self._run / name, record, whole=False)
+        return manifest
+
+    def _odd_pointer(self) -> list[str]:
+        """Say so if LATEST names another generation than the newest, or one before it, where a crash leaves it."""
+        path = self._home / LATEST
+        if not self._kept or not os.path.lexists(path):
+            return []
+        try:
+            with reading(path) as file:
+                named = file.read(100).decode(errors="replace").strip()
+        except Damage as damage:
+            _put_aside(path)  # a directory there would be in the way of the next one
+            return [str(damage)]
+        newest = name_of(self._kept[-1].iteration)
+        if re.fullmatch(r"\d{8,}", named) and int(named) <= int(newest):
+            return []
+        return [f"{path} names {brief(named)}, but the newest checkpoint that can be used is {newest}"]
+
+    def _tidy(self) -> None:
+        """Remove what a killed process left half done, generations beyond those kept, and rows that none needs."""
+        for left in (*self._home.glob(".*.tmp"), *self._replay.glob(".*.tmp")):
+            _remove(left)
+        if len(self._kept) < KEPT:
+            return  # an older generation may still be needed
+        names = {name_of(manifest.iteration) for manifest in self._kept}
+        segments = {name for manifest in self._kept for name in manifest.segments}
+        for path in generations(self._home):
+            if path.name not in names:
+                gone = path.with_name(f".{path.name}.tmp")  # half a generation must not look like a damaged one
+                os.replace(path, gone)
+                _remove(gone)
+        for path in self._replay.iterdir():
+            if path.suffix == ".safetensors" and path.name not in segments:
+                _remove(path)
+                self._ends.pop(path.name, None)
+
+
+def _training_state(agent: Agent, training: Training) -> dict[str, np.ndarray]:
+    """What is needed to go on beside the networks and the rows of the replay."""
+    arrays = prefixed("replay", training.replay.state())
+    for name, optimiser in agent.networks.optimisers().items():
+        memory = {key: tensor.detach().cpu().numpy() for key, tensor in optimiser.state().items()}
+        arrays |= prefixed(f"optimiser.{name}", memory)
+    return arrays
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _put_aside(path: Path) -> None:
+    """Rename what did not verify, so that its name is free and its contents stay."""
+    number = 0
+    while os.path.lexists(aside := path.with_name(f"{path.name}{ASIDE}{number or ''}")):
+        number += 1
+    os.replace(path, aside)

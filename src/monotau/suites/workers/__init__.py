@@ -1,0 +1,1 @@
+"""Where a suite's runs execute: this machine, Ray or Slurm."""
