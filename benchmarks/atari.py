@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from monotau.agent import Agent
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.learning.rollout import Rollout
 from monotau.networks.devices import torch_threads
 from monotau.runs.metrics import Log

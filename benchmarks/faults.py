@@ -28,7 +28,7 @@ from rich.progress import track
 
 from benchmarks.endings import differences, end_of
 from benchmarks.soak import soak
-from monotau.config.presets import Resolved, resolve
+from monotau.config.resolve import Resolved, resolve
 from monotau.errors import ConfigError, StorageFault
 from monotau.runs import checkpoint, runner
 from monotau.runs.runner import train_into

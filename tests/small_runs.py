@@ -8,7 +8,7 @@ from gymnasium import spaces
 from rich.console import Console
 
 from monotau.agent import Agent
-from monotau.config.presets import Resolved, resolve
+from monotau.config.resolve import Resolved, resolve
 
 SMALL: dict[str, Any] = {
     "steps": 200,

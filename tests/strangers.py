@@ -176,7 +176,7 @@ def serve(home: Path) -> None:
     import torch
 
     from monotau.agent import Agent
-    from monotau.config.presets import resolve
+    from monotau.config.resolve import resolve
     from monotau.runs import runner
     from monotau.runs.checkpoint import Checkpoints
     from monotau.runs.metrics import Log

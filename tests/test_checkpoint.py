@@ -8,7 +8,7 @@ import pytest
 from benchmarks.endings import contents
 
 from monotau.agent import Agent
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.errors import StorageFault
 from monotau.runs import checkpoint
 from monotau.runs.checkpoint import Checkpoints

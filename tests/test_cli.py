@@ -20,7 +20,7 @@ from monotau.cli import main
 from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES
 from monotau.config.schema import Config
-from monotau.envs import list_envs
+from monotau.envs import EnvFactory, list_envs
 from monotau.errors import ConfigError, Divergence
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
@@ -509,3 +509,21 @@ def test_a_flag_that_names_another_part_replaces_what_a_file_says_of_the_presets
     main(["train", "--config", str(file), "--show"])
     shown = json.loads(capsys.readouterr().out)
     assert (shown["head"]["atoms"], shown["replay"]["alpha"]) == (21, 0.3)
+
+
+def test_schedules_follow_the_steps_that_a_flag_gives(call):
+    shown = json.loads(call("train", "--steps", "100000", "--show")[1])
+    assert (shown["epsilon"]["decay_steps"], shown["replay"]["warmup_steps"]) == (20_000, 10_000)
+    shown = json.loads(call("train", "--steps=100000", "--epsilon.decay-steps", "4000", "--no-double-q", "--show")[1])
+    assert (shown["epsilon"]["decay_steps"], shown["replay"]["warmup_steps"]) == (4_000, 10_000)
+    assert shown["double_q"] is False
+
+
+def test_settings_are_resolved_and_an_environment_is_made_once(call, monkeypatch):
+    made = []
+    real = EnvFactory.__init__
+    monkeypatch.setattr(EnvFactory, "__init__", lambda self, *given: (made.append(given), real(self, *given))[1])
+    call("train", "--env", "Acrobot-v1", "--steps", "100", "--show")
+    assert len(made) == 1
+    call("train", "--env", "Acrobot-v1", "--env.num-envs", "2", "--show")
+    assert [config.num_envs for config, _ in made[1:]] == [1, 2]  # settings of the environment itself make it anew

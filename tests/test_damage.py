@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmarks.endings import contents
 
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.errors import StorageFault
 from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints, generations

@@ -7,7 +7,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from monotau.agent import Agent
-from monotau.config.presets import PRESETS, resolve
+from monotau.config.presets import PRESETS
+from monotau.config.resolve import resolve
 from monotau.distributions import RISKS
 from monotau.errors import ConfigError
 from monotau.learning.agent_networks import pick_device

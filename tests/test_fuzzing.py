@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from monotau import Agent
 from monotau.cli import main
-from monotau.config.presets import PRESETS, Resolved, resolve, settle
+from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES
+from monotau.config.resolve import Resolved, resolve, settle
 from monotau.envs import Coin, ObservationSpec
 from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.explorers import EXPLORERS

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from monotau.agent import Agent
-from monotau.config.presets import PRESETS, resolve
+from monotau.config.presets import PRESETS
+from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.runs.agent_files import is_harmless, read_about

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.report.figures import new_figure, plot_quantile_functions
 from monotau.report.telling import draw_most_telling_state

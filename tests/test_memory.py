@@ -14,7 +14,7 @@ from rich.console import Console
 
 from monotau.agent import Agent
 from monotau.cli import main
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.replay import REPLAYS, Layout, Prioritized, Uniform

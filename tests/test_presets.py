@@ -7,8 +7,9 @@ import pytest
 from gymnasium import spaces
 
 from monotau.agent import Agent
-from monotau.config.presets import DEFAULT_PRESET, PRESETS, resolve, settle, take_names
+from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.profiles import PROFILES, default_profile
+from monotau.config.resolve import resolve, settle, take_names
 from monotau.config.schema import UpdateConfig
 from monotau.errors import ConfigError
 from monotau.explorers.deep_dpe import DeepDpe

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.endings import differences, end_of
 
 from monotau.agent import Agent
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.replay import Steps
 from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints

@@ -13,7 +13,7 @@ from benchmarks.endings import contents
 from rich.console import Console
 
 from monotau.agent import Agent
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
 from monotau.learning.evaluate import Evaluation
 from monotau.report import telling

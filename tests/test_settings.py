@@ -13,8 +13,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from monotau.config.parse import LARGEST_FILE, kind_of, override, read_settings, to_plain
-from monotau.config.presets import PRESETS, settle
+from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES
+from monotau.config.resolve import settle
 from monotau.config.schema import KINDS, Config, EvaluationConfig, UpdateConfig
 from monotau.envs import EnvConfig
 from monotau.errors import ConfigError, brief

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from monotau.config.presets import Resolved, resolve
+from monotau.config.resolve import Resolved, resolve
 from monotau.runs import runner
 from monotau.runs.files import Writer
 from monotau.runs.runner import train_into

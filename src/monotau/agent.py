@@ -14,7 +14,8 @@ from rich.console import Console
 from torch import Tensor
 
 from monotau.config.parse import to_plain
-from monotau.config.presets import DEFAULT_PRESET, Resolved, resolve
+from monotau.config.presets import DEFAULT_PRESET
+from monotau.config.resolve import Resolved, resolve
 from monotau.config.schema import KINDS, Config
 from monotau.distributed.collector import make_collector
 from monotau.distributed.connect import LOCAL

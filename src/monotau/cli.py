@@ -18,8 +18,9 @@ from rich.progress import Progress
 from monotau.agent import Agent
 from monotau.config.command_line import parse
 from monotau.config.parse import read_settings
-from monotau.config.presets import DEFAULT_PRESET, PRESETS, resolve, take_names, with_kinds
+from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.profiles import PROFILES
+from monotau.config.resolve import resolve, take_names, with_kinds
 from monotau.config.schema import Config
 from monotau.distributed.connect import LOCAL
 from monotau.distributions import RISKS, Risk
@@ -91,6 +92,10 @@ class _Train:
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
     """Where --actors run: local (the default, this machine), auto (its cluster, or RAY_ADDRESS) or host:port."""
     settings: Annotated[Config, tyro.conf.arg(name="")]
+
+
+_OWN = tuple(field.name for field in fields(_Train))
+"""Options of `monotau train` that are not settings of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +181,7 @@ def _train(words: list[str], console: Console) -> None:
         if given.preset not in PRESETS:
             raise ConfigError(f"{given.preset!r} is no preset and belongs to no option. See monotau train --help.")
         raise ConfigError(f"the preset {given.preset!r} must come first: monotau train {given.preset} ...")
-    plain = given.settings.to_plain()
-    resolved = resolve(plain.pop("preset"), plain, profile=plain.pop("profile"))
+    resolved = resolved.override(_given_flags(words, given.settings.to_plain()))
     if given.show:
         console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
     else:
@@ -200,11 +204,25 @@ def _named_first(words: list[str]) -> dict[str, str]:
     return named
 
 
+def _given_flags(words: list[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the parsed settings that the command line names: profiles may derive the others from them."""
+    given: dict[str, Any] = {}
+    for word in words:
+        *sections, name = word.removeprefix("--").partition("=")[0].replace("-", "_").split(".")
+        source, target = settings, given
+        for section in sections:
+            source, target = source.get(section, {}), target.setdefault(section, {})
+        for candidate in (name, name.removeprefix("no_")):
+            if word.startswith("--") and candidate in source and (sections or candidate not in _OWN):
+                target[candidate] = source[candidate]
+    return {name: value for name, value in given.items() if value != {}}
+
+
 def _flags(given: _Train) -> list[str]:
     """Return the flags of `monotau train`."""
-    own = [field.name for field in fields(_Train) if field.name not in ("preset", "settings")]
+    own = [name for name in _OWN if name not in ("preset", "settings")]
     plain = given.settings.to_plain()
-    top = [name for name, value in plain.items() if not isinstance(value, dict) and name not in (*own, "preset")]
+    top = [name for name, value in plain.items() if not isinstance(value, dict) and name not in _OWN]
     inner = [f"{part}.{name}" for part, values in plain.items() if isinstance(values, dict) for name in values]
     return [f"--{name.replace('_', '-')}" for name in own + top + inner if not name.endswith((".kind", ".id"))]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from monotau.agent import Agent
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.distributed import collector
 from monotau.distributed.collector import IN_FLIGHT, RayCollector
 from monotau.distributed.connect import connected

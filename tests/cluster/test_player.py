@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.config.schema import ActorConfig
 from monotau.distributed.actor import CollectRequest, RolloutActor
 from monotau.envs import EnvFactory

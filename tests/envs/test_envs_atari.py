@@ -9,7 +9,7 @@ from counting import factory
 from tests.small_runs import SMALL, Frames
 
 from monotau import Agent
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.envs import EnvConfig, EnvFactory, list_envs
 from monotau.envs.atari import AtariVector, default_protocol
 from monotau.envs.games import ATARI57, GAME_SETS, game_of, id_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 
 PROVENANCE = {
     "step": 0,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from monotau.config.presets import resolve
+from monotau.config.resolve import resolve
 from monotau.envs.games import GAME_SETS
 from monotau.errors import ConfigError
 from monotau.suites.grid import BUILT_IN, Suite, built_in, read_suite, to_suite

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monotau.config.presets import PRESETS, resolve
+from monotau.config.presets import PRESETS
+from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
 from monotau.suites.scaling import check_scale, scaled
 

@@ -1,23 +1,15 @@
-"""The table of algorithms, the only place that knows parts by name, and how all settings of a run are settled."""
+"""The table of algorithms: the only module that knows parts by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
-from monotau.config.parse import kind_of, override
-from monotau.config.profiles import PROFILES, default_profile
-from monotau.config.schema import KINDS, Config
-from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
-from monotau.envs.atari import default_protocol
-from monotau.envs.make import EnvSource
-from monotau.errors import ConfigError, brief, unknown_name
 from monotau.explorers import ExplorerConfig
 from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
-from monotau.networks import TORSOS, HeadConfig, default_torso
+from monotau.networks import HeadConfig
 from monotau.networks.heads.c51 import C51
 from monotau.networks.heads.dqn import Dqn
 from monotau.networks.heads.fqf import Fqf
@@ -150,130 +142,3 @@ PRESETS: Mapping[str, Preset] = {
         atari=DQN_ADAM,
     ),
 }
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """Settings in full, and the environment they were chosen for."""
-
-    config: Config
-    envs: EnvFactory
-
-
-def resolve(
-    preset: str,
-    *layers: Mapping[str, Any],
-    profile: str | None = None,
-    source: EnvSource | None = None,
-) -> Resolved:
-    """Settle every setting: preset, then profile, then the given layers of plain values, each over the ones before.
-
-    The environment comes from `source`, or else by its id, which chooses the profile unless that is named.
-    """
-    _check_names(preset, profile)
-    given: dict[str, Any] = {}
-    for layer in layers:
-        given = _over(given, layer)
-    if source is None:
-        given = _over({"env": {"protocol": default_protocol(_env_id(given))}}, given)
-    envs = EnvFactory(override(EnvConfig(), given.get("env", {}), KINDS, "env"), source)
-    profile = profile or usual_profile(preset, envs.observation_spec)
-    alone = {} if envs.reusable else {"num_envs": 1}  # of which a profile may want more
-    plain = _over({"env": {"id": envs.name} | alone}, given)
-    return Resolved(settle(preset, profile, plain, envs.observation_spec), envs)
-
-
-def usual_profile(preset: str, spec: ObservationSpec) -> str:
-    """Name of the profile that a preset takes for observations, unless it is told another."""
-    suited = default_profile(spec)
-    return PRESETS[preset].atari_profile if suited == "atari" else suited
-
-
-def _env_id(given: Mapping[str, Any]) -> str:
-    """Return the id that settings name, or what stands for it where they name none."""
-    env = given.get("env")
-    name = env.get("id") if isinstance(env, Mapping) else None
-    return name if isinstance(name, str) else EnvConfig().id
-
-
-def _over(under: Mapping[Any, Any], upper: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Merge nested settings; merged before they are checked, so that only the outcome must be valid.
-
-    A part of another kind replaces the one below it, whose settings are none of its own.
-    """
-    if "kind" in under and "kind" in upper and under["kind"] != upper["kind"]:
-        return dict(upper)
-    merged = dict(under)
-    for name, value in upper.items():
-        below = merged.get(name)
-        merged[name] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
-def take_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
-    """Return preset and profile, where plain settings such as a run's config.json name them, and the rest."""
-    if not isinstance(plain, Mapping):
-        raise ConfigError(f"the settings must be a mapping of names to values, but are {brief(plain)}.")
-    rest = dict(plain)
-    preset, profile = rest.pop("preset", None), rest.pop("profile", None)
-    for kind, name in (("preset", preset), ("profile", profile)):
-        if not isinstance(name, str | None):
-            raise ConfigError(f"the {kind} must be a name, but is {brief(name)}.")
-    return preset, profile, rest
-
-
-def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the kinds of those parts that plain settings speak of without: the preset's, which a flag may replace."""
-    _check_names(preset, None)
-    named = dict(plain)
-    for part in ("head", "explorer", "replay"):
-        own = getattr(PRESETS[preset], part)
-        if own is not None and isinstance(named.get(part), Mapping):
-            named[part] = {"kind": kind_of(own, KINDS)} | dict(named[part])
-    return named
-
-
-def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
-    """Settle settings for observations whose environment is not at hand."""
-    _check_names(preset, profile)
-    row, kind, suited = PRESETS[preset], PROFILES[profile], default_torso(spec)
-    torso = kind.torsos.get(suited, suited)
-    config = Config(
-        preset=preset,
-        profile=profile,
-        torso=TORSOS[torso](),
-        head=row.head,
-        explorer=row.explorer,
-        replay=row.replay or kind.replay,
-        n_step=row.n_step,
-        double_q=row.double_q,
-        noisy=row.noisy,
-        dueling=row.dueling,
-    )
-    of_parts = {
-        "torso": kind.torso_settings.get(_kind_given(settings, "torso") or torso, {}),
-        "head": kind.heads.get(_kind_given(settings, "head") or kind_of(row.head, KINDS), {}),
-        "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
-    }
-    layers = (
-        kind.of_run(reduce(_over, (row.settings, settings), kind.settings)),
-        of_parts,
-        row.settings,
-        row.atari if profile == "atari" else {},
-        settings,
-    )
-    return override(config, reduce(_over, layers, kind.settings), KINDS)
-
-
-def _kind_given(settings: Mapping[str, Any], part: str) -> str | None:
-    """Name of a part's kind, where the settings choose one."""
-    given = settings.get(part)
-    kind = given.get("kind") if isinstance(given, Mapping) else None
-    return None if kind is None else str(kind)
-
-
-def _check_names(preset: str, profile: str | None) -> None:
-    if preset not in PRESETS:
-        raise unknown_name("the preset", preset, PRESETS)
-    if profile is not None and profile not in PROFILES:
-        raise unknown_name("the profile", profile, PROFILES)

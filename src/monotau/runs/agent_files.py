@@ -10,7 +10,7 @@ from torch import Tensor
 from monotau.config.schema import KINDS, Config
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.errors import ConfigError
-from monotau.config.presets import settle, take_names
+from monotau.config.resolve import settle, take_names
 from monotau.config.parse import override, to_plain
 from monotau.errors import brief
 from monotau.runs.files import Record, read_json, to_record, write_json

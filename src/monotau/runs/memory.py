@@ -21,7 +21,7 @@ from pathlib import Path
 from monotau.learning.agent_networks import AgentNetworks, pick_device
 from monotau.distributed.connect import LOCAL
 from monotau.errors import ConfigError
-from monotau.config.presets import Resolved
+from monotau.config.resolve import Resolved
 from monotau.replay import Layout, ReplayConfig, ReplayMemory
 from monotau.learning.train import layout_of
 

@@ -23,7 +23,8 @@ from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFau
 from monotau.learning.evaluate import Evaluation
 from monotau.runs.metrics import METRICS, Line, Log
 from monotau.runs.memory import plan_memory
-from monotau.config.presets import DEFAULT_PRESET, Resolved, usual_profile
+from monotau.config.presets import DEFAULT_PRESET
+from monotau.config.resolve import Resolved, usual_profile
 from monotau.runs.process import LOCK, Stopped, locked
 from monotau.runs.progress import Display
 from monotau.runs.provenance import FILE_NAME as PROVENANCE

@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from monotau.config.presets import Resolved
+from monotau.config.resolve import Resolved
 from monotau.distributed.connect import LOCAL, check_address, cluster_nodes, connected
 from monotau.distributed.nodes import check_nodes
 from monotau.distributed.resources import FINEST, Request, check_room, check_share, counted

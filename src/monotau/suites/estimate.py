@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from monotau.agent import Agent
-from monotau.config.presets import Resolved
+from monotau.config.resolve import Resolved
 from monotau.config.schema import ActorConfig, Config
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.rollout import Rollout

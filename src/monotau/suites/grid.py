@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, final
 
 from monotau.config.parse import override, read_settings
-from monotau.config.presets import PRESETS, Resolved, resolve, with_kinds
+from monotau.config.presets import PRESETS
+from monotau.config.resolve import Resolved, resolve, with_kinds
 from monotau.envs import EnvConfig
 from monotau.envs.atari import default_protocol
 from monotau.envs.games import GAME_SETS, id_of
