@@ -12,28 +12,27 @@ from rich.console import Console
 from rich.markup import escape
 
 from monotau.agent import Agent, resolve_for
-from monotau.runs.checkpoint import Checkpoints
-from monotau.distributed.collector import connected_for_actors
-from monotau.distributed.connect import LOCAL
-from monotau.config.schema import Config
-from monotau.networks.devices import torch_threads
-from monotau.runs.diagnosis import diagnosis
-from monotau.envs import EnvSource
-from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
-from monotau.learning.evaluate import Evaluation
-from monotau.runs.metrics import METRICS, Line, Log
-from monotau.runs.memory import plan_memory
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.resolve import Resolved, usual_profile
+from monotau.config.schema import Config
+from monotau.distributed.collector import connected_for_actors
+from monotau.distributed.connect import LOCAL
+from monotau.envs import EnvSource
+from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, brief
+from monotau.learning.evaluate import Evaluation
+from monotau.learning.train import Training
+from monotau.networks.devices import torch_threads
+from monotau.report.figures import draw_learning_curve
+from monotau.report.telling import draw_most_telling_state
+from monotau.runs.checkpoint import Checkpoints
+from monotau.runs.diagnosis import diagnosis
+from monotau.runs.files import read_json, unfinished, write_json
+from monotau.runs.memory import plan_memory
+from monotau.runs.metrics import METRICS, Line, Log
 from monotau.runs.process import LOCK, Stopped, locked
 from monotau.runs.progress import Display
 from monotau.runs.provenance import FILE_NAME as PROVENANCE
 from monotau.runs.provenance import record_start
-from monotau.report.figures import draw_learning_curve
-from monotau.report.telling import draw_most_telling_state
-from monotau.errors import brief
-from monotau.runs.files import read_json, unfinished, write_json
-from monotau.learning.train import Training
 
 FILES = {
     "config.json": "every setting",
