@@ -12,7 +12,8 @@ from typing import Any
 
 from monotau.report.figures import draw_learning_curve
 from monotau.runs.files import read_json
-from monotau.runs.metrics import METRICS, Line, read_lines
+from monotau.runs.layout import METRICS
+from monotau.runs.metrics import Line, read_lines
 
 HOME = Path(__file__).parent.parent / "results" / "atari"
 

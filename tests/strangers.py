@@ -179,6 +179,7 @@ def serve(home: Path) -> None:
     from monotau.config.resolve import resolve
     from monotau.runs import runner
     from monotau.runs.checkpoint import Checkpoints
+    from monotau.runs.layout import state_of
     from monotau.runs.metrics import Log
     from monotau.runs.progress import Display
     from tests.small_runs import SMALL, silent
@@ -190,7 +191,7 @@ def serve(home: Path) -> None:
         if order == "load":
             return lambda: Agent.load(path).actions
         if order == "state":
-            return lambda: runner.state_of(path, resolved.config)
+            return lambda: state_of(path, resolved.config.to_plain())
         if order == "control":
             return control
         agent = Agent.of(resolved)

@@ -320,12 +320,12 @@ def test_an_evaluation_takes_the_last_agent_the_best_or_that_of_an_unfinished_ru
     assert call("train", *SMALL_FLAGS, "--out", "run")[0] == 0
     shutil.rmtree(tmp_path / "run" / "agent")
     code, out, err = call("evaluate", "run", "--episodes", "2")
-    assert (code, err) == (0, "there is no agent in run yet; this is that of checkpoint 00000001\n")
+    assert (code, err) == (0, "the run in run has not finished; using its checkpoint 00000001\n")
     assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # there was one evaluation
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
-    message = "--best is given, but run holds no best_agent, which a run has from its first evaluation on."
+    message = "--best is given, but run holds no best_agent, which a run writes at its first evaluation."
     assert refused("evaluate", "run", "--best") == message
 
 

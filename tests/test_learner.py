@@ -168,6 +168,16 @@ def test_the_target_network_starts_as_a_copy_changes_only_by_sync_and_gets_no_gr
     assert all(torch.equal(p, q) for p, q in zip(learner.online.parameters(), learner.target.parameters(), strict=True))
 
 
+def test_a_partial_sync_moves_the_target_by_that_share_of_the_way():
+    learner = Learner(small_factory(), double_q=True)
+    learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+    before = [p.clone() for p in learner.target.parameters()]
+    learner.sync(0.25)
+    for old, online, target in zip(before, learner.online.parameters(), learner.target.parameters(), strict=True):
+        torch.testing.assert_close(target, 0.75 * old + 0.25 * online)
+    assert all(p.grad is None for p in learner.target.parameters())
+
+
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 def test_what_is_kept_between_looks_is_never_stale(head):
     learner, batch = make_learner(head), random_batch()

@@ -150,7 +150,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon, "anneal": 1.0}
     sizes = {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
     assert plain["replay"] | sizes == plain["replay"]
-    assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000}
+    assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000, "polyak": 1.0}
     random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000, "longest_repeat": 1}
     at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01}
     if preset in at_once:
@@ -235,7 +235,7 @@ def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_tho
 def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile):
     given = PROFILES[profile].settings["replay"]
     if profile == "classic":
-        given = given | {"warmup_steps": 2_000}  # a tenth of its steps
+        given = given | {"warmup_steps": 2_000, "alpha": 0.4}  # the first is a tenth of its steps
         assert resolve("ndqfn", profile=profile).config.replay == Prioritized(**given)
     else:
         assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)

@@ -19,10 +19,10 @@ from monotau.learning.train import Training
 from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.files import read_json
+from monotau.runs.layout import EVENTS
 from monotau.runs.manifest import generations
 from monotau.runs.process import locked
 from monotau.runs.runner import train_into
-from monotau.runs.tensorboard import FILE_NAME
 from monotau.runs.tensors import read_tensors
 from tests.small_runs import SMALL, Frames, silent
 from tests.test_log import scalars
@@ -255,6 +255,6 @@ def test_checkpoints_that_are_gone_are_not_passed_over_in_silence(whole, tmp_pat
 def test_the_events_of_tensorboard_are_made_anew_from_the_metrics(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
-    (tmp_path / "run" / FILE_NAME).unlink()
+    (tmp_path / "run" / EVENTS).unlink()
     train_into(tmp_path / "run", tiny(), silent())
     assert scalars(tmp_path / "run").keys() == scalars(whole).keys()

@@ -22,6 +22,7 @@ ORDER = [
     "machine",
     "config.parse",
     "runs.files",
+    "runs.layout",
     "runs.tensors",
     "runs.tensorboard",
     "runs.metrics",

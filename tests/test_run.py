@@ -20,8 +20,9 @@ from monotau.report import telling
 from monotau.report.telling import draw_most_telling_state
 from monotau.runs import runner
 from monotau.runs.files import read_json, unfinished, write_json
+from monotau.runs.layout import CONTENTS, state_of
 from monotau.runs.metrics import TIMING, read_lines
-from monotau.runs.runner import FILES, default_directory, state_of, train_into
+from monotau.runs.runner import default_directory, train_into
 from tests.small_runs import SMALL, silent, small_run
 from tests.test_log import scalars
 
@@ -58,15 +59,15 @@ def undrawn(monkeypatch):
 
 def test_a_run_leaves_every_file_it_names_and_no_other(finished):
     directory, text = finished
-    for pattern, about in FILES.items():
+    for pattern, about in CONTENTS.items():
         assert len(list(directory.glob(pattern))) == 1, pattern
         assert f"{pattern:24s} {about}" in text
     assert {path.name for path in directory.iterdir() if path.name.startswith(".")} == {".lock"}
-    assert len(list(directory.iterdir())) == len(FILES) + 1
+    assert len(list(directory.iterdir())) == len(CONTENTS) + 1
     assert {path.name for path in (directory / "agent").iterdir()} == {"agent.json", "weights.safetensors"}
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".png")])
+@pytest.mark.parametrize("name", [name for name in CONTENTS if name.endswith(".png")])
 def test_pictures_are_real_images(name, finished):
     data = (finished[0] / name).read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -199,17 +200,17 @@ def test_a_name_that_cannot_be_a_directory_is_refused(tmp_path):
 def test_a_directory_whose_settings_are_damaged_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ConfigError, match=r"config\.json is not valid JSON"):
-        state_of(tmp_path, small_run().config)
+        state_of(tmp_path, small_run().config.to_plain())
 
 
 def test_a_directory_is_new_until_the_settings_are_whole(tmp_path):
     config = small_run().config
-    assert state_of(tmp_path / "missing", config) == "new"
-    assert state_of(tmp_path, config) == "new"
+    assert state_of(tmp_path / "missing", config.to_plain()) == "new"
+    assert state_of(tmp_path, config.to_plain()) == "new"
     unfinished(tmp_path / "config.json").write_text("{")
-    assert state_of(tmp_path, config) == "new"
+    assert state_of(tmp_path, config.to_plain()) == "new"
     write_json(tmp_path / "config.json", config.to_plain())
-    assert state_of(tmp_path, config) == "unfinished"
+    assert state_of(tmp_path, config.to_plain()) == "unfinished"
 
 
 @pytest.mark.parametrize("settings", [{"device": "cuda"}, {"replay": {"capacity_steps": 3, "warmup_steps": 3}}])

@@ -97,3 +97,13 @@ def test_the_learning_rate_is_logged():
     lines = [line for line in Agent("CartPole-v1", "ndqfn", **settings).learn(300).history if line["kind"] == "train"]
     rates = {line["step"]: line["learning_rate"] for line in lines}
     assert rates == pytest.approx({50: 0.00875, 100: 0.0075, 150: 0.00625, 200: 0.005, 250: 0.005, 300: 0.005})
+
+
+def test_the_target_network_moves_by_its_share_once_for_every_sync_that_is_due(monkeypatch):
+    shares = []
+    monkeypatch.setattr(Learner, "sync", lambda self, share: shares.append(share))
+    update = {"batch_size": 4, "every_steps": 4, "sync_every_steps": 2, "polyak": 0.5}
+    settings = SMALL | {"head": {"hidden": 8}, "update": update}
+    Agent("CartPole-v1", "dqn", env_settings={"num_envs": 4}, **settings).learn(80)
+    assert shares == [0.75] * len(shares)  # two syncs fall into every four steps: a quarter of the old weights is left
+    assert len(shares) > 1

@@ -183,7 +183,7 @@ class Agent:
     def distribution(self, observation: Any) -> Distribution:
         """Return distribution of each action, `[A]` for one observation and `[B, A]` for a batch."""
         stacks, single, _ = self._stacks(observation)
-        batch, network = torch.from_numpy(stacks).to(self.networks.device), self.networks.learner.online
+        batch, network = torch.from_numpy(stacks).to(self.networks.device), self.networks.evaluated
         view = network.predict(batch, network.fractions(Role.ACT, len(batch), None))
         view = view.affine(*(torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit, 0.0)))
         return view.map(lambda tensor: tensor[0]) if single else view
@@ -195,7 +195,7 @@ class Agent:
         fractions = torch.as_tensor(taus, dtype=torch.float32)
         if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
-        values = self.networks.learner.online.quantiles(batch, fractions.to(self.networks.device)) * self.unit
+        values = self.networks.evaluated.quantiles(batch, fractions.to(self.networks.device)) * self.unit
         return values[0] if single else values
 
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:
@@ -250,7 +250,7 @@ class Agent:
         return agent
 
     def _greedy(self, risk: Risk) -> Policy:
-        return Policy(self.networks.learner.online, self.actions, risk=risk)
+        return Policy(self.networks.evaluated, self.actions, risk=risk)
 
     def _envs(self) -> EnvFactory:
         if self.envs is None:

@@ -1,7 +1,6 @@
 """The command line: train, suite, evaluate, scores, report and list."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
 from monotau.report.command import ReportCommand, write_report
 from monotau.results.command import ScoresCommand, show_scores
-from monotau.runs.manifest import newest_agent
+from monotau.runs.agent_files import find_agent
 from monotau.runs.process import Stopped, stoppable
 from monotau.runs.runner import default_directory, train_into
 from monotau.suites.command import SuiteCommand, run_suite
@@ -230,7 +229,10 @@ def _flags(given: _Train) -> list[str]:
 def _evaluate(words: list[str], console: Console) -> None:
     given = parse(_Evaluate, words, "monotau evaluate")
     risk = Risk(given.risk, given.alpha, given.eta)
-    agent = Agent.load(_agent_in(given.directory, best=given.best), given.env)
+    directory, notes = find_agent(given.directory, best=given.best)
+    for note in notes:
+        Console(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
+    agent = Agent.load(directory, given.env)
     if given.episodes < 1:
         raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
     screen = Console(stderr=True)
@@ -245,26 +247,6 @@ def _evaluate(words: list[str], console: Console) -> None:
         )
     about = {"env": agent.config.env.id, "protocol": agent.config.env.protocol}
     console.print(json.dumps(about | played.line() | risk.line(), indent=2), highlight=False)
-
-
-def _agent_in(directory: Path, *, best: bool) -> Path:
-    """Return where the agent is that a directory stands for."""
-    if best:
-        if not os.path.isdir(directory / "best_agent"):
-            raise ConfigError(
-                f"--best is given, but {directory} holds no best_agent, which a run has from its first evaluation on."
-            )
-        return directory / "best_agent"
-    if os.path.isdir(directory / "agent"):
-        return directory / "agent"
-    checkpoint, damages = newest_agent(directory)
-    if checkpoint is None:
-        if damages:
-            raise ConfigError(f"there is no agent in {directory}: {damages[0]}")
-        return directory
-    for note in (*damages, f"there is no agent in {directory} yet; this is that of checkpoint {checkpoint.name}"):
-        Console(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
-    return checkpoint
 
 
 def _scores(words: list[str], console: Console) -> None:

@@ -28,10 +28,18 @@ class UpdateConfig:
     every_steps: int = 4
     """Agent steps between updates."""
     sync_every_steps: int = 8_000
-    """Agent steps between copies of the online network into the target network."""
+    """Agent steps between syncs of the target network with the online network."""
+    polyak: float = 1.0
+    """Share of the online weights that a sync mixes into the target network (Polyak averaging); 1 copies them. Below 1
+    the target network is a running average of the online network, and it is what is evaluated and saved to act with."""
 
     def __post_init__(self) -> None:
         check_least("update.", self, batch_size=1, every_steps=1, sync_every_steps=1)
+        if not 0 < self.polyak <= 1:
+            raise ConfigError(
+                f"update.polyak is {self.polyak}, but must be above 0 and at most 1: it is the share of the online "
+                "weights in the target network after a sync."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,10 @@ class AgentNetworks:
         self.learner = Learner(factory, double_q=config.double_q)
         self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
         self.exploration_policy = Policy(self.learner.online, actions, self.explorer)
-        self.evaluation_policy = Policy(self.learner.online, actions)
+        # Where the target network is a running average of the online network, it is the better policy of the two: the
+        # average leaves out how the last updates happened to move the weights.
+        self.evaluated = self.learner.online if config.update.polyak == 1 else self.learner.target
+        self.evaluation_policy = Policy(self.evaluated, actions)
 
     @classmethod
     def blank_state(cls, config: Config, spec: ObservationSpec, actions: int) -> dict[str, Tensor]:

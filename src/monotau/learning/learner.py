@@ -137,9 +137,14 @@ class Learner:
             return None, estimate
         return estimate.rows(0, size), estimate.rows(size, 2 * size)
 
-    def sync(self) -> None:
-        """Copy the online network into the target network."""
-        self.target.load_state_dict(self.online.state_dict())
+    @torch.no_grad()
+    def sync(self, share: float = 1.0) -> None:
+        """Move the target network's weights by a share of the way to the online network's; 1 copies them."""
+        if share == 1:
+            self.target.load_state_dict(self.online.state_dict())
+        else:
+            for target, online in zip(self.target.parameters(), self.online.parameters(), strict=True):
+                target.lerp_(online, share)
         self.target.invalidate_cache()
 
     def rescale(self, factor: float) -> None:

@@ -103,8 +103,8 @@ class Training:
                                 self.replay.update(batch.index, update.priorities.cpu().numpy())
                             window.losses.append(update.losses.mean())
                             self.updates += 1
-                        if passed(before, self.step, config.update.sync_every_steps):
-                            learner.sync()
+                        if syncs := passed(before, self.step, config.update.sync_every_steps):
+                            learner.sync(1 - (1 - config.update.polyak) ** syncs)
                         self.collector.learned(self.updates)
                     if passed(before, self.step, config.log_every_steps):
                         self._log(window, collected.epsilon)
@@ -140,7 +140,7 @@ class Training:
             stack=config.env.frame_stack,
             seed=stream_seed(config.seed, "evaluation environments", self.iteration),
         )
-        crossing = fine_crossing(self.networks.learner.online, evaluation.states)
+        crossing = fine_crossing(self.networks.evaluated, evaluation.states)
         line = evaluation.line() | {"policy": "greedy", "crossing": crossing}
         self._write("eval", line | {"seconds": time.perf_counter() - start})
         self.display.advance(self.step)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from monotau.envs import EnvConfig
 from monotau.errors import ConfigError, brief
 from monotau.runs.files import read_json
-from monotau.runs.metrics import METRICS, Line, read_lines
+from monotau.runs.layout import METRICS, PROVENANCE
+from monotau.runs.metrics import Line, read_lines
 from monotau.runs.process import is_held
-from monotau.runs.provenance import FILE_NAME as PROVENANCE
 
 State = Literal["finished", "unfinished", "not started", "damaged", "repeated"]
 

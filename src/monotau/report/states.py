@@ -88,7 +88,7 @@ def fixed_states(agent: Agent) -> Shaped[np.ndarray, "n S *frame"]:
 
 def ask(agent: Agent) -> Answers:
     """Ask an agent about the fixed states of its environment."""
-    network, device = agent.networks.learner.online, agent.networks.device
+    network, device = agent.networks.evaluated, agent.networks.device
     taus = torch.linspace(0, 1, POINTS, device=device)
     states = torch.from_numpy(fixed_states(agent)).to(device)
     with torch_threads(agent.config.threads):

@@ -12,7 +12,7 @@ from monotau.report.figures import draw_quantile_functions
 
 def draw_most_telling_state(agent: Agent, evaluation: Evaluation, title: str, path: Path) -> None:
     """Draw the distributions in that state of the evaluation in which the actions' means differ most."""
-    network = agent.networks.learner.online
+    network = agent.networks.evaluated
     taus = torch.linspace(0.001, 0.999, 500, device=agent.networks.device)
     telling, most = None, -math.inf
     for state in evaluation.states:  # one by one: with thousands of actions, all at once are gigabytes

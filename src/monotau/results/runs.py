@@ -12,7 +12,8 @@ from monotau.envs.games import game_of
 from monotau.errors import ConfigError, brief
 from monotau.results.published import Protocol
 from monotau.runs.files import read_json
-from monotau.runs.metrics import METRICS, read_lines
+from monotau.runs.layout import METRICS
+from monotau.runs.metrics import read_lines
 
 EVALUATION_EPSILON = 0.001
 

@@ -13,6 +13,8 @@ from monotau.config.schema import KINDS, Config
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.errors import ConfigError, brief
 from monotau.runs.files import Record, read_json, to_record, write_json
+from monotau.runs.layout import AGENT, BEST_AGENT, CONFIG
+from monotau.runs.manifest import newest_agent
 from monotau.runs.tensors import write_tensors
 
 FORMAT = 2
@@ -75,7 +77,7 @@ def read_about(directory: Path) -> tuple[Config, MadeFor, Record]:
     """
     path = directory / "agent.json"
     if not os.path.exists(path):
-        unfinished = any(os.path.exists(place / "config.json") for place in (directory, directory.parent))
+        unfinished = any(os.path.exists(place / CONFIG) for place in (directory, directory.parent))
         there = "the run there has not finished" if unfinished else "name a run directory or one that Agent.save wrote"
         raise ConfigError(f"there is no agent in {directory}: {there}.")
     about = read_json(path)
@@ -100,3 +102,25 @@ def read_about(directory: Path) -> tuple[Config, MadeFor, Record]:
         RuntimeError,
     ) as error:  # RuntimeError: torch, for sizes beyond memory
         raise ConfigError(f"{path}: {' '.join(str(error).split())[:400]}") from None
+
+
+def find_agent(directory: Path, *, best: bool) -> tuple[Path, list[str]]:
+    """Return where a run's agent is, its last or its best, and what the user should know about that.
+
+    A run that has not finished has an agent in its newest undamaged checkpoint; a directory that `Agent.save` wrote is
+    returned as it is.
+    """
+    if best:
+        if not os.path.isdir(directory / BEST_AGENT):
+            raise ConfigError(
+                f"--best is given, but {directory} holds no {BEST_AGENT}, which a run writes at its first evaluation."
+            )
+        return directory / BEST_AGENT, []
+    if os.path.isdir(directory / AGENT):
+        return directory / AGENT, []
+    checkpoint, damages = newest_agent(directory)
+    if checkpoint is None:
+        if damages:
+            raise ConfigError(f"there is no agent in {directory}: {damages[0]}")
+        return directory, []
+    return checkpoint, [*damages, f"the run in {directory} has not finished; using its checkpoint {checkpoint.name}"]

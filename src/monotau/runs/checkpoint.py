@@ -21,9 +21,9 @@ from monotau.learning.train import Training
 from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
 from monotau.runs.files import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
+from monotau.runs.layout import CHECKPOINTS
 from monotau.runs.manifest import (
     FILES,
-    HOME,
     MANIFEST,
     TRAINING,
     WEIGHTS,
@@ -47,7 +47,7 @@ class Checkpoints:
     """The generations in a run directory; for the one process that holds its lock."""
 
     def __init__(self, directory: Path, config: Config) -> None:
-        self._run, self._home, self._replay = directory, directory / HOME, directory / HOME / REPLAY
+        self._run, self._home, self._replay = directory, directory / CHECKPOINTS, directory / CHECKPOINTS / REPLAY
         self._config_sha256 = hashlib.sha256(to_json(config.to_plain())).hexdigest()
         self._kept: list[Manifest] = []
         self._ends: dict[str, np.ndarray] = {}  # of the lanes' rows in each segment

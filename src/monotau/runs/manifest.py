@@ -12,12 +12,12 @@ from typing import Any
 
 from monotau.errors import ConfigError, brief
 from monotau.runs.files import Record, check, read_json, reading, to_json, to_record
-from monotau.runs.metrics import METRICS
+from monotau.runs.layout import CHECKPOINTS, METRICS
 
 SCHEMA = 1
 """Version of what is written."""
 
-HOME, MANIFEST, WEIGHTS, TRAINING = "checkpoints", "manifest.json", "weights.safetensors", "training.safetensors"
+MANIFEST, WEIGHTS, TRAINING = "manifest.json", "weights.safetensors", "training.safetensors"
 FILES = ("agent.json", WEIGHTS, TRAINING)
 LOGS = (METRICS,)
 
@@ -90,7 +90,7 @@ def read_manifest(path: Path) -> Manifest:
 def newest_agent(directory: Path) -> tuple[Path | None, list[str]]:
     """Return the newest generation of a run whose agent is undamaged, and what is wrong with newer ones."""
     damages: list[str] = []
-    for path in generations(directory / HOME):
+    for path in generations(directory / CHECKPOINTS):
         try:
             for name, record in read_manifest(path).files.items():
                 check(path / name, record)

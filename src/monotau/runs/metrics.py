@@ -9,10 +9,9 @@ from typing import Any
 from monotau.errors import ConfigError, brief
 from monotau.runs import tensorboard
 from monotau.runs.files import Appended, Record
+from monotau.runs.layout import EVENTS, METRICS
 
 Line = dict[str, Any]
-
-METRICS = "metrics.jsonl"
 
 TIMING = ("seconds", "updates_per_second", "steps_per_second")
 """Fields that differ between two runs of the same seed."""
@@ -29,7 +28,7 @@ class Log:
         self._events: Appended | None = None
         if directory:
             self._metrics = Appended(directory / METRICS, records[METRICS] if records else None)
-            self._events = Appended(directory / tensorboard.FILE_NAME)  # made anew: it holds nothing but the same lines
+            self._events = Appended(directory / EVENTS)  # made anew: it holds nothing but the same lines
             self._events.write(tensorboard.first_record())
             try:
                 for line in _parse(directory / METRICS, self._metrics.kept.decode(errors="replace")):

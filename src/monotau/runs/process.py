@@ -12,8 +12,7 @@ from types import FrameType
 
 from monotau.errors import ConfigError
 from monotau.runs.files import opened_itself
-
-LOCK = ".lock"
+from monotau.runs.layout import LOCK
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the end asked for by others, and a terminal that was closed."""

@@ -13,15 +13,14 @@ import torch
 
 from monotau.machine import cores
 from monotau.runs.files import read_json, write_json
-
-FILE_NAME = "provenance.json"
+from monotau.runs.layout import PROVENANCE
 
 PACKAGES = ("monotau", "torch", "numpy", "gymnasium", "ale-py", "minatar")
 
 
 def record_start(directory: Path, step: int, device: torch.device) -> None:
     """Add to a run directory by what it is trained from this step on; earlier starts stay as they are."""
-    path = directory / FILE_NAME
+    path = directory / PROVENANCE
     earlier = read_json(path).get("starts") if path.exists() else []
     starts = [start for start in earlier if isinstance(start, dict)] if isinstance(earlier, list) else []
     write_json(path, {"starts": [*starts, {"step": step, **describe(device)}]})

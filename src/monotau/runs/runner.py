@@ -1,6 +1,5 @@
-"""The run directory, the unit of work: training into it is idempotent, and it says what it holds."""
+"""Trains into a run directory: idempotent, resumable, with evaluations, checkpoints and figures."""
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,26 +25,25 @@ from monotau.report.figures import draw_learning_curve
 from monotau.report.telling import draw_most_telling_state
 from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.diagnosis import diagnosis
-from monotau.runs.files import read_json, unfinished, write_json
+from monotau.runs.files import read_json, write_json
+from monotau.runs.layout import (
+    AGENT,
+    BEST_AGENT,
+    CONFIG,
+    CONTENTS,
+    DIAGNOSIS,
+    LEARNING_CURVE,
+    METRICS,
+    QUANTILES,
+    RESULT,
+    directory_name,
+    state_of,
+)
 from monotau.runs.memory import plan_memory
-from monotau.runs.metrics import METRICS, Line, Log
-from monotau.runs.process import LOCK, Stopped, locked
+from monotau.runs.metrics import Line, Log
+from monotau.runs.process import Stopped, locked
 from monotau.runs.progress import Display
-from monotau.runs.provenance import FILE_NAME as PROVENANCE
 from monotau.runs.provenance import record_start
-
-FILES = {
-    "config.json": "every setting",
-    PROVENANCE: "versions, commit and machine, for every start",
-    "metrics.jsonl": "one line for each measurement",
-    "events.out.tfevents.*": "the same for TensorBoard",
-    "learning_curve.png": "returns over training",
-    "quantile_functions.png": "return distributions of all actions in one state",
-    "agent": "networks and settings, for `monotau evaluate` and Agent.load",
-    "best_agent": "the same as of the best evaluation",
-    "checkpoints": "to go on from when cut off; of no more use in a finished run",
-    "result.json": "the outcome",
-}
 
 
 def default_directory(resolved: Resolved) -> Path:
@@ -54,45 +52,6 @@ def default_directory(resolved: Resolved) -> Path:
     usual = config.profile == usual_profile(config.preset, resolved.envs.observation_spec)
     method = config.preset if usual else f"{config.preset}-{config.profile}"
     return Path("runs") / directory_name(method, config.env.title, config.seed)
-
-
-def directory_name(method: str, env: str, seed: int) -> str:
-    """Return how the directory of a run is called."""
-    return "_".join(re.sub("[/: ]", "-", part) for part in (method, env, f"seed{seed}"))
-
-
-def state_of(directory: Path, config: Config) -> str:
-    """Say whether a directory is `new`, holds this run `unfinished` or `finished`; another run in it is refused."""
-    try:
-        if not directory.exists():
-            return "new"
-        if not directory.is_dir():
-            raise ConfigError(f"the run directory {directory} is a file; a directory is needed.")
-        names = {path.name for path in directory.iterdir()}
-    except OSError as error:
-        raise ConfigError(f"the run directory {directory} cannot be used: {error}.") from None
-    if "config.json" not in names:
-        if names - {unfinished(directory / "config.json").name, LOCK}:
-            raise ConfigError(f"the run directory {directory} is not empty and holds no run; name another directory.")
-        return "new"
-    held, wanted = read_json(directory / "config.json"), config.to_plain()
-    if held != wanted:
-        settings = _differences(held, wanted)
-        raise ConfigError(
-            f"the run directory {directory} holds another run: it differs in {', '.join(settings[:5])}"
-            f"{' and more' if len(settings) > 5 else ''}; name another directory."
-        )
-    return "finished" if "result.json" in names else "unfinished"
-
-
-def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
-    """Paths of the settings in which two configurations differ, with both values."""
-    if isinstance(held, dict) and isinstance(wanted, dict):
-        names = sorted(held.keys() | wanted.keys())
-        inner = (_differences(held.get(n), wanted.get(n), f"{path}.{n}" if path else n) for n in names)
-        return [difference for differences in inner for difference in differences]
-    setting = " ".join(path.split())[:100]
-    return [] if held == wanted else [f"{setting} ({brief(held)} there, {brief(wanted)} here)"]
 
 
 def train_agent(
@@ -119,7 +78,7 @@ def train_agent(
     directory = Path(out)
     resolved = resolve_for(env, preset, layer, profile)
     train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force, ray)
-    return Agent.load(directory / "agent", env)
+    return Agent.load(directory / AGENT, env)
 
 
 def train_into(directory: Path, resolved: Resolved, console: Console, force: bool = False, ray: str = LOCAL) -> None:
@@ -129,7 +88,7 @@ def train_into(directory: Path, resolved: Resolved, console: Console, force: boo
     have had. While it lasts, no other process gets in. What the machine has no memory for is refused, unless forced.
     """
     config, display = resolved.config, Display(console)
-    if state_of(directory, config) == "finished":
+    if state_of(directory, config.to_plain()) == "finished":
         display.say(
             f"[bold]{escape(str(directory))}[/] is finished already; give another --out or --seed to train anew."
         )
@@ -150,8 +109,8 @@ def _claimed(directory: Path, config: Config) -> Iterator[None]:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(directory))
-            if state_of(directory, config) == "new":
-                write_json(directory / "config.json", config.to_plain())
+            if state_of(directory, config.to_plain()) == "new":
+                write_json(directory / CONFIG, config.to_plain())
         except OSError as error:
             raise ConfigError(f"the run directory {directory} cannot be written to: {error}.") from None
         yield
@@ -172,9 +131,9 @@ def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory
         raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}.") from None
     except Divergence as divergence:
         with suppress(OSError):
-            write_json(directory / "diagnosis.json", diagnosis(training, str(divergence)))
+            write_json(directory / DIAGNOSIS, diagnosis(training, str(divergence)))
         raise Divergence(
-            f"{divergence} See {directory / 'diagnosis.json'}; {checkpoints.last_good}, and the same command would end "
+            f"{divergence} See {directory / DIAGNOSIS}; {checkpoints.last_good}, and the same command would end "
             "here again: change a setting, and name another directory."
         ) from None
     except EnvironmentFault as fault:
@@ -226,13 +185,13 @@ def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory
             if training.evaluation_due(config.steps):
                 last = _evaluate(agent, training, directory)
     assert last is not None  # noqa: S101  # for the type checker
-    agent.write(directory / "agent")
+    agent.write(directory / AGENT)
     title = f"{config.preset} on {config.env.title}, seed {config.seed}"
-    draw_learning_curve(lines, title, directory / "learning_curve.png")
+    draw_learning_curve(lines, title, directory / LEARNING_CURVE)
     with torch_threads(config.threads):
-        draw_most_telling_state(agent, last, title, directory / "quantile_functions.png")
+        draw_most_telling_state(agent, last, title, directory / QUANTILES)
     write_json(
-        directory / "result.json",
+        directory / RESULT,
         {
             "preset": config.preset,
             "env": config.env.id,
@@ -253,7 +212,7 @@ def _evaluate(agent: Agent, training: Training, directory: Path) -> Evaluation:
     """Evaluate, and keep the agent if it was never better."""
     evaluation = training.evaluate()
     if _best(training.log.lines)["step"] == training.step:
-        agent.write(directory / "best_agent")
+        agent.write(directory / BEST_AGENT)
     return evaluation
 
 
@@ -265,7 +224,7 @@ def _best(lines: Sequence[Line]) -> Line:
 
 def _report(directory: Path, display: Display) -> None:
     """Print the outcome and name what was written."""
-    path = directory / "result.json"
+    path = directory / RESULT
     try:
         result = read_json(path)
         random, final, best = result["random"], result["final"], result["best"]
@@ -281,6 +240,6 @@ def _report(directory: Path, display: Display) -> None:
             f"{path} is not what a run wrote ({brief(str(error))}); remove it, and the same command ends the run anew."
         ) from None
     display.say(f"in [bold]{escape(str(directory))}[/]:")
-    for name, about in FILES.items():
-        if any(directory.glob(name)):
+    for name, about in CONTENTS.items():
+        if (directory / name).exists():
             display.say(f"  {name:24s} {about}")

@@ -8,8 +8,6 @@ import struct
 import time
 from collections.abc import Mapping
 
-FILE_NAME = "events.out.tfevents.0.monotau"
-
 
 def _table() -> list[int]:
     """Remainders of all bytes for CRC-32C (Castagnoli)."""

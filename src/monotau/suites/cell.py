@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import Console
 
 from monotau.runs.files import read_json
-from monotau.runs.runner import state_of, train_into
+from monotau.runs.layout import CHECKPOINTS, CONFIG, state_of
+from monotau.runs.runner import train_into
 from monotau.suites.grid import Cell, Suite
 
 
@@ -16,12 +17,12 @@ def run_cell(suite: Suite, cell: Cell, out: Path, console: Console, *, threads: 
     directory = out / cell.name
     train_into(directory, suite.resolve(cell, threads_of(directory, threads)), console, force)
     if not keep:
-        shutil.rmtree(directory / "checkpoints", ignore_errors=True)
+        shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
 
 
 def threads_of(directory: Path, wanted: int) -> int:
     """Return the threads that a run began with, to which its numbers are bound, or else those wanted."""
-    path = directory / "config.json"
+    path = directory / CONFIG
     held: Any = read_json(path).get("threads") if path.exists() else None
     return held if type(held) is int else wanted
 
@@ -31,4 +32,4 @@ def is_finished(suite: Suite, cell: Cell, out: Path) -> bool:
     directory = out / cell.name
     if not directory.exists():
         return False
-    return state_of(directory, suite.resolve(cell, threads_of(directory, 1)).config) == "finished"
+    return state_of(directory, suite.resolve(cell, threads_of(directory, 1)).config.to_plain()) == "finished"

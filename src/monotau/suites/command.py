@@ -18,8 +18,9 @@ from monotau.errors import ConfigError, check_least
 from monotau.machine import cores
 from monotau.report.runs import SUITE as RECORD
 from monotau.runs.files import read_json, write_json
+from monotau.runs.layout import CONFIG, LOCK, RESULT
 from monotau.runs.memory import LARGEST_SHARE, MemoryPlan, available_bytes
-from monotau.runs.process import LOCK, locked, stoppable
+from monotau.runs.process import locked, stoppable
 from monotau.suites.board import bar_of, sayer
 from monotau.suites.cell import is_finished, run_cell
 from monotau.suites.driving import drive
@@ -79,7 +80,7 @@ def run_suite(given: SuiteCommand, console: Console) -> None:
     _check_ray(given, wanted)
     suite = read_suite(given.suite, given.scale)
     out = given.out or Path("runs") / suite.name
-    if (out.exists() and not out.is_dir()) or (out / "config.json").exists():
+    if (out.exists() and not out.is_dir()) or (out / CONFIG).exists():
         raise ConfigError(f"--out is {out}, which is a file or a single run; a suite needs a directory of its own.")
     jobs = min(given.jobs or cores(), len(suite.cells))
     threads = given.threads or max(1, int(given.cpus_per_run or 1) if given.ray else cores() // jobs)
@@ -220,7 +221,7 @@ def _check(suite: Suite, out: Path, threads: int, console: Console) -> set[str]:
         there = [cell for cell in suite.cells if (out / cell.name).exists()]
         for cell in bar.track(there, description="looking at runs"):
             if known.get(cell.name) == suite.given(cell):
-                done = (out / cell.name / "result.json").exists()
+                done = (out / cell.name / RESULT).exists()
             else:
                 done = is_finished(suite, cell, out)
             if done:

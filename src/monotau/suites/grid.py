@@ -15,7 +15,7 @@ from monotau.envs import EnvConfig
 from monotau.envs.atari import default_protocol
 from monotau.envs.games import GAME_SETS, id_of
 from monotau.errors import ConfigError, brief, unknown_name
-from monotau.runs.runner import directory_name
+from monotau.runs.layout import directory_name
 from monotau.suites.scaling import check_scale, scaled
 
 BUILT_IN = Path(__file__).parent / "builtin"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import final
 
 from monotau.errors import StorageFault
+from monotau.runs.layout import RESULT
 from monotau.runs.process import is_held
 from monotau.suites.track import Track
 from monotau.suites.watching import read_progress
@@ -108,7 +109,7 @@ class Pool:
         """Take over what another process has let go of before its end."""
         for track in [track for track in self._elsewhere if not is_held(track.directory)]:
             self._elsewhere.remove(track)
-            if (track.directory / "result.json").exists():
+            if (track.directory / RESULT).exists():
                 track.state, track.progress = "finished", read_progress(track.directory)
                 show(track)
             else:

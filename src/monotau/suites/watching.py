@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from monotau.errors import ConfigError
 from monotau.runs.files import read_json
-from monotau.runs.metrics import METRICS
+from monotau.runs.layout import CONFIG, METRICS, RESULT
 
 TAIL_BYTES = 16_384
 
@@ -25,7 +25,7 @@ class Progress(NamedTuple):
 def count_warnings(directory: Path) -> int:
     """Return of how much a finished run has warned while it trained."""
     try:
-        found = read_json(directory / "result.json").get("warnings", ())
+        found = read_json(directory / RESULT).get("warnings", ())
     except ConfigError:
         return 0
     return len(found) if isinstance(found, list) else 0
@@ -34,7 +34,7 @@ def count_warnings(directory: Path) -> int:
 def read_progress(directory: Path) -> Progress:
     """Return how far a run is; of what is not there, or being written at this moment, nothing is known."""
     try:
-        total = read_json(directory / "config.json").get("steps")
+        total = read_json(directory / CONFIG).get("steps")
         with open(directory / METRICS, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - TAIL_BYTES))

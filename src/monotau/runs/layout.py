@@ -1,0 +1,75 @@
+"""The layout of a run directory: the name of every file in it, and the state of the run."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monotau.errors import ConfigError, brief
+from monotau.runs.files import read_json, unfinished
+
+CONFIG = "config.json"
+PROVENANCE = "provenance.json"
+METRICS = "metrics.jsonl"
+EVENTS = "events.out.tfevents.0.monotau"
+LEARNING_CURVE = "learning_curve.png"
+QUANTILES = "quantile_functions.png"
+AGENT = "agent"
+BEST_AGENT = "best_agent"
+CHECKPOINTS = "checkpoints"
+RESULT = "result.json"
+DIAGNOSIS = "diagnosis.json"
+LOCK = ".lock"
+
+CONTENTS = {
+    CONFIG: "every setting",
+    PROVENANCE: "versions, commit and machine of every start",
+    METRICS: "one line for each measurement",
+    EVENTS: "the same for TensorBoard",
+    LEARNING_CURVE: "returns over training",
+    QUANTILES: "return distributions of all actions in one state",
+    AGENT: "networks and settings, for `monotau evaluate` and Agent.load",
+    BEST_AGENT: "the agent as of its best evaluation",
+    CHECKPOINTS: "what an interrupted run resumes from; a finished run no longer needs them",
+    RESULT: "the outcome",
+}
+"""What a finished run tells the user about its files."""
+
+
+def directory_name(method: str, env: str, seed: int) -> str:
+    """Return the usual name of a run directory."""
+    return "_".join(re.sub("[/: ]", "-", part) for part in (method, env, f"seed{seed}"))
+
+
+def state_of(directory: Path, wanted: Mapping[str, Any]) -> str:
+    """Return `new`, `unfinished` or `finished` for a run with the settings `wanted`; refuse another run's directory."""
+    try:
+        if not directory.exists():
+            return "new"
+        if not directory.is_dir():
+            raise ConfigError(f"the run directory {directory} is a file; a directory is needed.")
+        names = {path.name for path in directory.iterdir()}
+    except OSError as error:
+        raise ConfigError(f"the run directory {directory} cannot be used: {error}.") from None
+    if CONFIG not in names:
+        if names - {unfinished(directory / CONFIG).name, LOCK}:
+            raise ConfigError(f"the run directory {directory} is not empty and holds no run; name another directory.")
+        return "new"
+    held = read_json(directory / CONFIG)
+    if held != wanted:
+        settings = _differences(held, wanted)
+        raise ConfigError(
+            f"the run directory {directory} holds another run: it differs in {', '.join(settings[:5])}"
+            f"{' and more' if len(settings) > 5 else ''}; name another directory."
+        )
+    return "finished" if RESULT in names else "unfinished"
+
+
+def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
+    """Return the paths of the settings in which two configurations differ, with both values."""
+    if isinstance(held, Mapping) and isinstance(wanted, Mapping):
+        names = sorted(held.keys() | wanted.keys())
+        inner = (_differences(held.get(n), wanted.get(n), f"{path}.{n}" if path else n) for n in names)
+        return [difference for differences in inner for difference in differences]
+    setting = " ".join(path.split())[:100]
+    return [] if held == wanted else [f"{setting} ({brief(held)} there, {brief(wanted)} here)"]
