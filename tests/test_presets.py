@@ -150,7 +150,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon, "anneal": 1.0}
     sizes = {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
     assert plain["replay"] | sizes == plain["replay"]
-    assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000, "polyak": 1.0}
+    assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync": "copy", "sync_every_steps": 8_000}
     random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000, "longest_repeat": 1}
     at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01}
     if preset in at_once:
@@ -240,7 +240,7 @@ def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile)
     else:
         assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)
     layers = {"replay": {"kind": "prioritized"}}, {"replay": {"alpha": 0.5}}
-    assert resolve("ndqfn", *layers, profile=profile).config.replay == Prioritized(**given, alpha=0.5)
+    assert resolve("ndqfn", *layers, profile=profile).config.replay == Prioritized(**(given | {"alpha": 0.5}))
     back = resolve("ndqfn", *layers, {"replay": {"kind": "uniform", "warmup_steps": 7}}, profile=profile)
     assert back.config.replay == Uniform(**(given | {"warmup_steps": 7}))
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from monotau.agent import Agent
 from monotau.learning.learner import Learner
@@ -99,11 +100,31 @@ def test_the_learning_rate_is_logged():
     assert rates == pytest.approx({50: 0.00875, 100: 0.0075, 150: 0.00625, 200: 0.005, 250: 0.005, 300: 0.005})
 
 
-def test_the_target_network_moves_by_its_share_once_for_every_sync_that_is_due(monkeypatch):
+@pytest.mark.parametrize(("every", "share"), [(4, 0.04), (200, 1.0)])
+def test_an_averaged_target_network_moves_at_every_update_by_its_share(every, share, monkeypatch):
     shares = []
-    monkeypatch.setattr(Learner, "sync", lambda self, share: shares.append(share))
-    update = {"batch_size": 4, "every_steps": 4, "sync_every_steps": 2, "polyak": 0.5}
+    monkeypatch.setattr(Learner, "sync", lambda self, share=1.0: shares.append(share))
+    update = {"batch_size": 4, "every_steps": every, "sync": "average", "sync_every_steps": 100}
     settings = SMALL | {"head": {"hidden": 8}, "update": update}
-    Agent("CartPole-v1", "dqn", env_settings={"num_envs": 4}, **settings).learn(80)
-    assert shares == [0.75] * len(shares)  # two syncs fall into every four steps: a quarter of the old weights is left
-    assert len(shares) > 1
+    agent = Agent("CartPole-v1", "dqn", env_settings={"num_envs": 10}, **settings).learn(200)
+    assert shares == [share] * agent._training.updates != []
+
+
+def test_a_copied_target_network_changes_when_a_copy_is_due(monkeypatch):
+    syncs = []
+    monkeypatch.setattr(Learner, "sync", lambda self, *share: syncs.append(share))
+    update = {"batch_size": 4, "every_steps": 2, "sync": "copy", "sync_every_steps": 60}
+    Agent("CartPole-v1", "dqn", **(SMALL | {"head": {"hidden": 8}, "update": update})).learn(200)
+    assert syncs == [()] * 3
+
+
+@pytest.mark.parametrize(("sync", "name"), [("copy", "online"), ("average", "target")])
+def test_what_is_evaluated_and_shown_is_the_average_where_there_is_one(sync, name):
+    agent = Agent("CartPole-v1", "ndqfn", **(SMALL | {"update": SMALL["update"] | {"sync": sync}})).learn(200)
+    network, observation = getattr(agent.networks.learner, name), np.array([[[0.1, 0.2, -0.1, 0.3]]], np.float32)
+    shown = agent.distribution(observation[0, 0]).mean() / agent.unit
+    expected = network.predict(torch.from_numpy(observation), torch.empty(1, 0)).mean()[0]
+    torch.testing.assert_close(shown, expected)
+    assert agent.networks.evaluation_policy.network is network
+    other = agent.networks.learner.target if name == "online" else agent.networks.learner.online
+    assert not torch.equal(other.predict(torch.from_numpy(observation), torch.empty(1, 0)).mean()[0], expected)

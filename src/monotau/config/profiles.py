@@ -116,7 +116,7 @@ PROFILES: Mapping[str, Profile] = {
             "optimiser": {"learning_rate": 5e-4, "anneal": 0.1, "epsilon": 0.01 / 32},
             # A target network that moves a little at every update is steadier than one that jumps: CartPole ends at 500
             # with seeds 100, 102 and 104, and with a copy every 300 steps at 500, 444 and 432.
-            "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 2, "polyak": 0.01},
+            "update": {"batch_size": 32, "every_steps": 2, "sync": "average", "sync_every_steps": 200},
             "evaluation": {"episodes": 20, "num_envs": 10},
         },
         # The unit of returns is at least a fortieth of their size, so this is twice as far as they usually reach. Fewer

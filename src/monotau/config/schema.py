@@ -27,19 +27,19 @@ class UpdateConfig:
     """Transitions in an update."""
     every_steps: int = 4
     """Agent steps between updates."""
+    sync: Literal["copy", "average"] = "copy"
+    """How the target network follows the online network: copy replaces it every sync_every_steps; average moves it a
+    little at each update (Polyak averaging, over about sync_every_steps), and evaluates and saves this average."""
     sync_every_steps: int = 8_000
-    """Agent steps between syncs of the target network with the online network."""
-    polyak: float = 1.0
-    """Share of the online weights that a sync mixes into the target network (Polyak averaging); 1 copies them. Below 1
-    the target network is a running average of the online network, and it is what is evaluated and saved to act with."""
+    """Agent steps between copies of the online network into the target network, or the time constant of the average."""
 
     def __post_init__(self) -> None:
         check_least("update.", self, batch_size=1, every_steps=1, sync_every_steps=1)
-        if not 0 < self.polyak <= 1:
-            raise ConfigError(
-                f"update.polyak is {self.polyak}, but must be above 0 and at most 1: it is the share of the online "
-                "weights in the target network after a sync."
-            )
+
+    @property
+    def average_share(self) -> float:
+        """Share of the online weights that an update mixes into an averaged target network."""
+        return min(1.0, self.every_steps / self.sync_every_steps)
 
 
 @dataclass(frozen=True, kw_only=True)

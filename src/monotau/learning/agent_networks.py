@@ -51,7 +51,7 @@ class AgentNetworks:
         self.exploration_policy = Policy(self.learner.online, actions, self.explorer)
         # Where the target network is a running average of the online network, it is the better policy of the two: the
         # average leaves out how the last updates happened to move the weights.
-        self.evaluated = self.learner.online if config.update.polyak == 1 else self.learner.target
+        self.evaluated = self.learner.target if config.update.sync == "average" else self.learner.online
         self.evaluation_policy = Policy(self.evaluated, actions)
 
     @classmethod

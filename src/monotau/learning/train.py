@@ -76,7 +76,7 @@ class Training:
         config, learner, explorer = self.config, self.networks.learner, self.networks.explorer
         drawing = numpy_stream(config.seed, "replay", self.iteration)
         learning = torch_stream(config.seed, "learn", self.iteration)
-        optimisers = tuple(self.networks.optimisers().values())
+        optimisers, averaged = tuple(self.networks.optimisers().values()), config.update.sync == "average"
         window = _Window(self.step, self.updates)
         explorer.metrics()  # what it has averaged since the last line is left behind, as the window's numbers are
         try:
@@ -101,10 +101,12 @@ class Training:
                             explorer.learn(batch, update.current, learning)
                             if self.replay.priority is not None:
                                 self.replay.update(batch.index, update.priorities.cpu().numpy())
+                            if averaged:
+                                learner.sync(config.update.average_share)
                             window.losses.append(update.losses.mean())
                             self.updates += 1
-                        if syncs := passed(before, self.step, config.update.sync_every_steps):
-                            learner.sync(1 - (1 - config.update.polyak) ** syncs)
+                        if not averaged and passed(before, self.step, config.update.sync_every_steps):
+                            learner.sync()
                         self.collector.learned(self.updates)
                     if passed(before, self.step, config.log_every_steps):
                         self._log(window, collected.epsilon)
