@@ -235,12 +235,12 @@ def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_tho
 def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile):
     given = PROFILES[profile].settings["replay"]
     if profile == "classic":
-        given = given | {"warmup_steps": 2_000, "alpha": 0.4}  # the first is a tenth of its steps
-        assert resolve("ndqfn", profile=profile).config.replay == Prioritized(**given)
+        given = given | {"warmup_steps": 2_000}  # a tenth of its steps
+        assert resolve("ndqfn", profile=profile).config.replay == Prioritized(**given, alpha=0.4)
     else:
         assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)
     layers = {"replay": {"kind": "prioritized"}}, {"replay": {"alpha": 0.5}}
-    assert resolve("ndqfn", *layers, profile=profile).config.replay == Prioritized(**(given | {"alpha": 0.5}))
+    assert resolve("ndqfn", *layers, profile=profile).config.replay == Prioritized(**given, alpha=0.5)
     back = resolve("ndqfn", *layers, {"replay": {"kind": "uniform", "warmup_steps": 7}}, profile=profile)
     assert back.config.replay == Uniform(**(given | {"warmup_steps": 7}))
 
