@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from monotau.envs import ObservationSpec
+from monotau.envs.spec import ObservationSpec
 from monotau.networks import default_torso
 from monotau.replay import Prioritized, ReplayConfig, Uniform
 

@@ -9,7 +9,7 @@ import tyro
 from jaxtyping import Float
 
 from monotau.config.parse import Kinds, to_plain
-from monotau.envs import EnvConfig
+from monotau.envs.config import EnvConfig
 from monotau.errors import ConfigError, check_least, check_positive
 from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig
 from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig

@@ -1,9 +1,10 @@
 """Environments: how they are made, what their observations look like, and worlds with a known answer."""
 
 from monotau.envs.catalog import list_envs, register_own
+from monotau.envs.config import EnvConfig, EnvMaker
 from monotau.envs.deep_sea import DeepSea
 from monotau.envs.inventory import Inventory
-from monotau.envs.make import EnvConfig, EnvFactory, EnvSource
+from monotau.envs.make import EnvFactory, EnvSource
 from monotau.envs.probes import Chain, Coin, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
 from monotau.envs.returns import HeavyTail, LargeReturns, LongChain, NegativeReturns
 from monotau.envs.spec import ObservationSpec
@@ -14,6 +15,7 @@ __all__ = [
     "DeepSea",
     "EnvConfig",
     "EnvFactory",
+    "EnvMaker",
     "EnvSource",
     "Grid",
     "HeavyTail",

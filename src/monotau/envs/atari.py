@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 from gymnasium import spaces
@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from monotau.envs.catalog import unknown_id
+from monotau.envs.config import ProtocolName
 from monotau.envs.games import PREFIX, id_of
 from monotau.errors import ConfigError, MissingExtra
 from monotau.machine import cores
@@ -39,8 +40,6 @@ PROTOCOLS: Mapping[str, Protocol] = {
         about="actions repeat with probability 0.25, no no-ops", sticky=0.25, most_noops=0, life_loss=False
     ),
 }
-
-ProtocolName = Literal["none", "noop", "sticky"]
 
 
 def is_atari(env_id: str) -> bool:

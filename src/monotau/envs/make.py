@@ -3,54 +3,21 @@
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated, final
+from typing import final
 
 import gymnasium as gym
-import tyro
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from monotau.envs.atari import FRAME, AtariVector, ProtocolName, check_protocol, is_atari
+from monotau.envs.atari import FRAME, AtariVector, check_protocol, is_atari
 from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, register_own, unknown_id
 from monotau.envs.checked import Checked, name_of
+from monotau.envs.config import EnvConfig
 from monotau.envs.spec import ObservationSpec, describe_space
-from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, brief, check_least, in_one_line
-
-LONGEST_ID = 200
+from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, in_one_line
 
 EnvSource = Callable[[], gym.Env] | gym.Env
 """What may stand in for an id: something that makes a new environment at each call, or one environment."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EnvConfig:
-    """The environment. A step is one action in one environment."""
-
-    id: Annotated[str, tyro.conf.Fixed] = "CartPole-v1"  # the command line has --env for it
-    """Gymnasium id; 'package.module:Env-v0' imports the module that registers it first."""
-    num_envs: int = 1
-    """Environments that are stepped together."""
-    frame_stack: int = 1
-    """Observations that the agent sees at once, the newest last."""
-    max_episode_steps: int = 0
-    """Truncate episodes after this many steps, instead of the limit registered with the id; 0 keeps that one."""
-    protocol: ProtocolName = "none"
-    """How Atari games are played: noop, the paper's, or sticky (Machado et al. 2018); none is for all else."""
-    kwargs: dict[str, bool | int | float | str] = field(default_factory=dict)
-    """Keyword arguments of the environment, as in `gymnasium.make`."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing."""
-        check_least("env.", self, num_envs=1, frame_stack=1, max_episode_steps=0)
-        if len(self.id) > LONGEST_ID:
-            raise ConfigError(f"env.id is {brief(self.id)}, but must have at most {LONGEST_ID} characters.")
-
-    @property
-    def title(self) -> str:
-        """The id, of Atari the protocol, and what else the environment is made with: without, a score means nothing."""
-        protocol = [] if self.protocol == "none" else [self.protocol]
-        return " ".join([self.id, *protocol, *(f"{name}={value}" for name, value in self.kwargs.items())])
 
 
 @final

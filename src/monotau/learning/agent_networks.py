@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from monotau.config.schema import Config
-from monotau.envs import ObservationSpec
+from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError
 from monotau.learning.learner import Learner
 from monotau.learning.policy import Policy

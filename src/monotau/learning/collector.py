@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from monotau.config.schema import Config
-from monotau.envs import EnvFactory
+from monotau.envs.config import EnvMaker
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.policy import RandomActions
 from monotau.learning.rollout import Rollout
@@ -57,7 +57,7 @@ class Collector(ABC):
 class LocalCollector(Collector):
     """Acts and steps in this process, with the current weights."""
 
-    def __init__(self, config: Config, envs: EnvFactory, networks: AgentNetworks) -> None:
+    def __init__(self, config: Config, envs: EnvMaker, networks: AgentNetworks) -> None:
         self._config, self._envs, self._networks = config, envs, networks
 
     def collect(self, iteration: int, step: int, steps: int) -> Generator[StepBatch]:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from monotau.config.schema import EvaluationConfig
-from monotau.envs import EnvFactory
+from monotau.envs.config import EnvMaker
 from monotau.learning.rollout import Rollout
 from monotau.networks import Network
 
@@ -42,7 +42,7 @@ class Evaluation:
 
 
 def evaluate(
-    envs: EnvFactory,
+    envs: EnvMaker,
     act: Act,
     config: EvaluationConfig,
     *,

@@ -1,12 +1,11 @@
 """Whether a run that trains is still alive: rules on the lines it logs, each told once, with what to do."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from monotau.config.schema import Config
 from monotau.networks.heads.c51 import C51
 from monotau.networks.heads.ndqfn import CurveConfig
-from monotau.runs.metrics import Line
 
 STRETCH = 3
 """Lines of kind train in a row over which a rule must hold: a single one may be chance."""
@@ -25,6 +24,9 @@ CLIPPED = 0.2
 
 OVERSHOOT = 1.0
 """How far outside the mean of a target may lie, in halves of the head's reach."""
+
+Line = Mapping[str, Any]
+"""A line of kind train."""
 
 Told = Callable[[Config, Sequence[Line]], str | None]
 

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Int, Shaped
 
-from monotau.envs import EnvFactory
+from monotau.envs.config import EnvMaker
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
 from monotau.replay import Steps
 
@@ -25,9 +25,7 @@ class Outcome:
 class Rollout:
     """Steps a vector of environments, stacks their frames and keeps their returns."""
 
-    def __init__(
-        self, factory: EnvFactory, num_envs: int, stack: int, seed: int, first_step: int | None = None
-    ) -> None:
+    def __init__(self, factory: EnvMaker, num_envs: int, stack: int, seed: int, first_step: int | None = None) -> None:
         """Start them; `first_step` is that of training, and without it they are for an evaluation."""
         self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step or 0
         self._stage = "evaluation step" if first_step is None else "step"
@@ -113,7 +111,7 @@ class Rollout:
     def cut_beyond(self, most_steps: int) -> list[tuple[int, float, int]]:
         """Count episodes that have grown to `most_steps` as finished, with what they have, and start new ones.
 
-        Their environments are reset, the others left alone: every vector that `EnvFactory` makes has a `reset_mask`.
+        Their environments are reset, the others left alone: every vector that `EnvMaker` makes has a `reset_mask`.
         No seed is given, so what follows is decided by the first one, as after an episode that ended by itself.
         """
         long = self.lengths >= most_steps

@@ -1,15 +1,17 @@
 """Training, readable top to bottom: iterations of acting, storing and learning, with an evaluation after each."""
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from rich.markup import escape
 
 from monotau.config.schema import Config
-from monotau.envs import EnvFactory, ObservationSpec
+from monotau.envs.config import EnvMaker
+from monotau.envs.spec import ObservationSpec
 from monotau.errors import Divergence
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector
@@ -17,8 +19,6 @@ from monotau.learning.evaluate import Evaluation, evaluate, fine_crossing
 from monotau.learning.health import findings
 from monotau.networks.devices import torch_threads
 from monotau.replay import Batch, Layout
-from monotau.runs.metrics import Log
-from monotau.runs.progress import Display
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 IN_UNITS = {"q_mean", "q_std", "bonus_mean", "bonus_taken", "bonus_other"}
@@ -37,13 +37,45 @@ def layout_of(config: Config, spec: ObservationSpec) -> Layout:
     )
 
 
+class Log(Protocol):
+    """Takes the lines of a run; `monotau.runs.metrics` writes them to files."""
+
+    lines: list[dict[str, Any]]
+    """All lines so far."""
+
+    def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
+        """Add a line of kind train, eval or warning."""
+
+    def of(self, kind: str) -> Sequence[Mapping[str, Any]]:
+        """Return the lines of a kind."""
+
+    def sync(self) -> Mapping[str, Any]:
+        """Force the lines to disk, and return a record of the files."""
+
+    def close(self) -> None:
+        """Finish the files."""
+
+
+class Display(Protocol):
+    """Shows progress; `monotau.runs.progress` draws a bar on a terminal."""
+
+    def bar(self, total_steps: int, done_steps: int) -> AbstractContextManager[None]:
+        """Show a bar while the block runs."""
+
+    def advance(self, step: int, numbers: Mapping[str, float | None] = {}, stage: str = "training") -> None:
+        """Move the bar to a step and show new numbers."""
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+
+
 class Training:
     """One run: networks, replay and progress. The unit of progress is the iteration."""
 
     def __init__(
         self,
         config: Config,
-        envs: EnvFactory,
+        envs: EnvMaker,
         networks: AgentNetworks,
         collector: Collector,
         log: Log,

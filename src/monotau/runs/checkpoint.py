@@ -144,7 +144,7 @@ class Checkpoints:
                 config_sha256=self._config_sha256,
                 files={file: record_of(beside / file) for file in FILES},
                 segments=segments,
-                logs=training.log.sync(),
+                logs=dict(training.log.sync()),
             )
             write_bytes(beside / MANIFEST, manifest.to_bytes())  # and forces all names beside it to disk
             os.replace(beside, self._home / name)

@@ -1,0 +1,70 @@
+"""Counts what a reader passes between the command line and the gradient: lines and files, by transitive imports.
+
+Every `monotau` module that is imported, directly or not, counts with its lines that are not blank. "One algorithm" is
+`ndqfn-dpe` on vectors: the modules of other heads, explorers, replays, distributions and environments are left out,
+which tables import but this algorithm never calls. A JSON line for each starting point.
+"""
+
+import ast
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+OTHER_KINDS = {
+    *(f"networks.heads.{name}" for name in ("c51", "dqn", "fqf", "implicit_sorted", "incremental_iqn", "iqn", "qr")),
+    *("networks.heads.ndqfn_fqf", "networks.heads.proposals", "explorers.deep_dpe", "explorers.dltv"),
+    *("explorers.epsilon_greedy", "distributions.categorical", "distributions.diracs"),
+    *(f"envs.{name}" for name in ("atari", "deep_sea", "games", "inventory", "probes", "returns")),
+}
+"""Modules that `ndqfn-dpe` on vectors does not use."""
+
+STARTS: dict[str, tuple[str, Collection[str], int]] = {
+    "the training loop, one algorithm": ("learning.train", OTHER_KINDS, 3_200),
+    "the training loop, the whole family": ("learning.train", (), 5_000),
+    "the command line, the whole family": ("cli", (), 6_500),
+}
+"""Where reading starts, what is left out, and how many lines it should take at most."""
+
+
+def path_of(module: str) -> Path | None:
+    """Return the file of a module of the package, or None."""
+    place = SOURCE / "monotau" / Path(*module.split(".")) if module else SOURCE / "monotau"
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Return the modules of the package that a file imports at its top level, as `learning.train`."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "monotau":
+            module = str(node.module).removeprefix("monotau").removeprefix(".")
+            inner = {f"{module}.{alias.name}".removeprefix(".") for alias in node.names}
+            found |= {name for name in inner if path_of(name)} | ({module} if module else set())
+    return found
+
+
+def reached(start: str, without: Collection[str]) -> dict[str, int]:
+    """Return the modules that are reached from one, with their lines that are not blank."""
+    lines: dict[str, int] = {}
+    todo = [start]
+    while todo:
+        module = todo.pop()
+        path = path_of(module)
+        if path is None or module in lines or module in without:
+            continue
+        lines[module] = sum(bool(line.strip()) for line in path.read_text().splitlines())
+        todo += sorted(imports_of(path))
+    return lines
+
+
+def main() -> None:
+    """Print the counts."""
+    for name, (start, without, most) in STARTS.items():
+        lines = reached(start, without)
+        print(json.dumps({"from": name, "lines": sum(lines.values()), "files": len(lines), "at_most": most}))
+
+
+if __name__ == "__main__":
+    main()
