@@ -14,7 +14,6 @@ import pytest
 import torch
 from benchmarks.endings import contents
 
-from monotau import cli
 from monotau.agent import Agent
 from monotau.cli import main
 from monotau.config.presets import PRESETS
@@ -25,6 +24,7 @@ from monotau.errors import ConfigError, Divergence
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
+from monotau.runs import command
 from monotau.runs.files import write_json
 from tests.small_runs import SMALL, SMALL_FLAGS, small_run
 
@@ -121,8 +121,8 @@ REFUSED = [
     (["evaluate", "a" * 300], "there is no agent in aaaa"),
     (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
     (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
-    (["list"], "Missing from monotau list: {presets,profiles,heads,explorers,torsos,replays,envs,games,suites}"),
-    (["list", "birds"], "invalid choice 'birds' for argument 'what'. Expected one of ('presets',"),
+    (["list"], "monotau list takes one of: presets, profiles, heads,"),
+    (["list", "birds"], "the table 'birds' is unknown. Allowed: envs, explorers, games, heads, presets,"),
 ]
 
 
@@ -287,12 +287,12 @@ def test_a_narrow_terminal_is_told_the_same(call, monkeypatch):
 
 
 TABLES = {
-    "presets": {name: row.about for name, row in PRESETS.items()},
-    "profiles": {name: row.about for name, row in PROFILES.items()},
-    "heads": {name: part.__doc__.splitlines()[0] for name, part in HEADS.items()},
-    "explorers": {name: part.__doc__.splitlines()[0] for name, part in EXPLORERS.items()},
-    "torsos": {name: part.__doc__.splitlines()[0] for name, part in TORSOS.items()},
-    "replays": {name: part.__doc__.splitlines()[0] for name, part in REPLAYS.items()},
+    "presets": PRESETS,
+    "profiles": PROFILES,
+    "heads": HEADS,
+    "explorers": EXPLORERS,
+    "torsos": TORSOS,
+    "replays": REPLAYS,
     "envs": dict(list_envs()),
 }
 
@@ -301,9 +301,28 @@ TABLES = {
 def test_each_table_is_listed_with_what_its_rows_are_about(table, call):
     code, out, err = call("list", table)
     assert (code, err) == (0, "")
-    rows = [tuple(line.split(maxsplit=1)) for line in out.splitlines()]
-    assert rows == list(TABLES[table].items())
+    rows = [line.split(maxsplit=1) for line in out.splitlines()]
+    assert [name for name, _ in rows] == list(TABLES[table])
+    assert all(about for _, about in rows)
     assert len(rows) > 1
+
+
+@pytest.mark.parametrize("words", [(), ("heads", "torsos")])
+def test_a_list_of_nothing_or_of_two_tables_is_refused(words, refused):
+    given = " ".join(words) or "nothing"
+    assert refused("list", *words).startswith("monotau list takes one of: presets, profiles, heads,")
+    assert refused("list", *words).endswith(f"given: {given}.")
+
+
+def test_an_unknown_table_is_refused_with_the_nearest(refused):
+    assert refused("list", "head").startswith("the table 'head' is unknown. Did you mean 'heads'")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list", "presets"], ["list", "games"], ["list", "suites"]])
+def test_help_and_lists_import_no_torch(words):
+    code = f"import sys; from monotau.cli import main; main({words!r}); print('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "False"
 
 
 def test_an_evaluation_prints_the_returns_as_json(call, run_directory):
@@ -368,7 +387,7 @@ def helptext(call, monkeypatch, *words):
 
 def test_the_help_of_train_explains_every_setting(call, monkeypatch):
     text = helptext(call, monkeypatch, "train")
-    explained = {" ".join(given.split()) for given in documented(cli._Train(settings=small_run().config))}
+    explained = {" ".join(given.split()) for given in documented(command._Train(settings=small_run().config))}
     assert len(explained) > 50
     of_env = {given for given in explained if given.startswith("Gymnasium id; ")}  # whose flag is --env itself
     assert {given for given in explained if given not in text} == of_env
@@ -387,7 +406,7 @@ def test_the_other_commands_explain_themselves(call, monkeypatch):
     text = helptext(call, monkeypatch, "evaluate")
     assert "A run directory, or one that Agent.save wrote." in text
     assert "--episodes INT Episodes to play." in text
-    assert "The table to show." in helptext(call, monkeypatch, "list")
+    assert "Show what can be named on the command line." in helptext(call, monkeypatch, "list")
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
@@ -401,7 +420,7 @@ def test_an_interrupt_is_one_line(call, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "train_into", interrupted)
+    monkeypatch.setattr(command, "train_into", interrupted)
     assert call("train") == (130, "", "error: interrupted\n")
 
 
@@ -409,7 +428,7 @@ def test_learning_that_leaves_the_numbers_is_one_line_and_a_code_of_its_own(call
     def diverged(*_):
         raise Divergence("the loss is nan")
 
-    monkeypatch.setattr(cli, "train_into", diverged)
+    monkeypatch.setattr(command, "train_into", diverged)
     assert call("train") == (3, "", "error: the loss is nan\n")
 
 
@@ -417,7 +436,7 @@ def test_a_message_of_many_lines_becomes_one(call, monkeypatch):
     def broken(*_):
         raise ConfigError("a [bold]wild[/]\n  message")
 
-    monkeypatch.setattr(cli, "train_into", broken)
+    monkeypatch.setattr(command, "train_into", broken)
     assert call("train") == (2, "", "error: a [bold]wild[/] message\n")
 
 

@@ -293,8 +293,3 @@ def test_preset_and_profile_are_taken_out_of_the_settings_of_a_run():
         take_names({"profile": 3})
     with pytest.raises(ConfigError, match=r"^the settings must be a mapping of names to values, but are \[1\]\.$"):
         take_names([1])
-
-
-@pytest.mark.parametrize("table", [PRESETS, PROFILES], ids=["presets", "profiles"])
-def test_each_row_says_in_one_line_what_it_is_about(table):
-    assert all(row.about and "\n" not in row.about for row in table.values())

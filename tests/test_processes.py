@@ -178,11 +178,11 @@ def test_a_second_signal_after_the_last_word_still_ends_with_the_same_code(tmp_p
     code = """
 import os, signal, time
 from monotau.cli import main
-import monotau.cli
+import monotau.runs.command
 def train(*_):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
-monotau.cli.train_into = train
+monotau.runs.command.train_into = train
 try:
     main(["train"])
 finally:

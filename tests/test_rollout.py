@@ -196,7 +196,7 @@ def test_divergence_is_one_line_and_exit_code_3(monkeypatch, capsys):
     def diverge(*_):
         raise Divergence("the loss is nan")
 
-    monkeypatch.setattr("monotau.cli.train_into", diverge)
+    monkeypatch.setattr("monotau.runs.command.train_into", diverge)
     with pytest.raises(SystemExit) as stop:
         main(["train"])
     assert stop.value.code == 3

@@ -1,14 +1,25 @@
 """Distributional reinforcement learning with quantile functions that cannot cross."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from monotau.agent import Agent
-from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
-from monotau.losses import quantile_huber
-from monotau.runs.runner import train_agent
+
+if TYPE_CHECKING:
+    from monotau.agent import Agent
+    from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
+    from monotau.losses import quantile_huber
+    from monotau.runs.runner import train_agent
 
 __version__ = version("monotau")
+
+# What needs torch is imported when it is first used: `monotau --help` would take seconds else.
+_LATER = {
+    "Agent": "agent",
+    "train_agent": "runs.runner",
+    "quantile_huber": "losses",
+} | dict.fromkeys(("Categorical", "Diracs", "Distribution", "PiecewiseLinear", "Point", "Risk"), "distributions")
 
 __all__ = [
     "Agent",
@@ -26,3 +37,14 @@ __all__ = [
     "quantile_huber",
     "train_agent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'monotau' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"monotau.{_LATER[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,49 +1,16 @@
-"""The command line: train, suite, evaluate, scores, report and list."""
+"""The command line: train, suite, evaluate, scores, report and list.
 
-import json
-import re
+A command is imported when it is called: torch and matplotlib take seconds, and help texts and lists need neither.
+"""
+
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import zip_longest
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import tyro
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress
+from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, unknown_name
 
-from monotau.agent import Agent
-from monotau.config.command_line import parse
-from monotau.config.parse import read_settings
-from monotau.config.presets import DEFAULT_PRESET, PRESETS
-from monotau.config.profiles import PROFILES
-from monotau.config.resolve import resolve, take_names, with_kinds
-from monotau.config.schema import Config
-from monotau.distributed.connect import LOCAL
-from monotau.distributions import RISKS, Risk
-from monotau.envs import list_envs
-from monotau.envs.games import GAME_SETS
-from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
-from monotau.explorers import EXPLORERS
-from monotau.networks import HEADS, TORSOS
-from monotau.replay import REPLAYS
-from monotau.report.command import ReportCommand, write_report
-from monotau.results.command import ScoresCommand, show_scores
-from monotau.runs.agent_files import find_agent
-from monotau.runs.process import Stopped, stoppable
-from monotau.runs.runner import default_directory, train_into
-from monotau.suites.command import SuiteCommand, run_suite
-from monotau.suites.grid import built_in
-
-PARTS: Mapping[str, Mapping[str, type]] = {
-    "head": HEADS,
-    "explorer": EXPLORERS,
-    "torso": TORSOS,
-    "replay": REPLAYS,
-}
-"""What a flag chooses by name, each from its table."""
+if TYPE_CHECKING:
+    from rich.console import Console
 
 USAGE = """\
 monotau: distributional reinforcement learning with quantile functions that cannot cross
@@ -59,80 +26,19 @@ monotau: distributional reinforcement learning with quantile functions that cann
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Train:
-    """Train an agent into a run directory.
-
-    A run that was cut off goes on from its last checkpoint; a finished one is only reported.
-    """
-
-    preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")] = DEFAULT_PRESET
-    """Algorithm; `monotau list presets` shows them."""
-    env: Annotated[str, tyro.conf.arg(metavar="ID")] = "CartPole-v1"
-    """Gymnasium id of the environment, 'package.module:Env-v0' for your own; `monotau list envs` shows some."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Run directory; by default runs/PRESET_ENV_seedS."""
-    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """YAML or JSON file of settings, such as a run's config.json; flags override it."""
-    profile: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Settings for a kind of environment; by default chosen from the environment."""
-    head: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another head than the preset's, with its own --head.* settings."""
-    explorer: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another explorer than the preset's, with its own --explorer.* settings."""
-    torso: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another torso than the one that suits the observations, with its own --torso.* settings."""
-    replay: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another replay than the preset's, with its own --replay.* settings."""
-    show: bool = False
-    """Print the settings in full, as a file for --config, and stop."""
-    force: bool = False
-    """Train even if the machine seems to have too little memory."""
-    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Where --actors run: local (the default, this machine), auto (its cluster, or RAY_ADDRESS) or host:port."""
-    settings: Annotated[Config, tyro.conf.arg(name="")]
-
-
-_OWN = tuple(field.name for field in fields(_Train))
-"""Options of `monotau train` that are not settings of the run."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Evaluate:
-    """Play whole episodes with an agent that was trained or saved in a directory, and print the returns as JSON."""
-
-    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    """A run directory, or one that Agent.save wrote. A run that has not finished plays from its last checkpoint."""
-    best: bool = False
-    """Play with the run's agent as of its best evaluation instead of the last."""
-    episodes: int = 20
-    """Episodes to play."""
-    env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
-    """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
-    risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
-    """What of an action's return decides: its mean, that of its worst or best share, or one bent to either side."""
-    alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
-    """Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1."""
-    eta: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
-    """How far --risk wang or power bends: below 0 avoids risk, above 0 seeks it; by default -0.75 and -2."""
-
-
-Listed = Literal["presets", "profiles", "heads", "explorers", "torsos", "replays", "envs", "games", "suites"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _List:
-    """Show what can be named on the command line."""
-
-    what: Annotated[Listed, tyro.conf.Positional]
-    """The table to show."""
+TABLES = ("presets", "profiles", "heads", "explorers", "torsos", "replays", "envs", "games", "suites")
+"""What `monotau list` shows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what stops it is one line on standard error.
+    """Run a command; whatever stops it is one line on standard error.
 
     Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 129, 130 and 143 signals.
     """
+    from rich.console import Console
+
+    from monotau.runs.process import Stopped
+
     words = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"train": _train, "evaluate": _evaluate, "suite": _suite}
     commands |= {"scores": _scores, "report": _report, "list": _list}
@@ -159,120 +65,78 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
     line = escape(" ".join(message.split()))
     Console(stderr=True).print(f"[bold red]error:[/] {line}", highlight=False, soft_wrap=True)
     raise SystemExit(code)
 
 
-def _train(words: list[str], console: Console) -> None:
-    # As a file has it, head.kind, and as it is told on the command line, --head, is the same.
-    words = [re.sub(rf"^--({'|'.join(PARTS)})\.kind(?==|$)", r"--\1", word) for word in words]
-    named = _named_first(words)
-    preset, profile, file = take_names(read_settings(Path(named["config"])) if "config" in named else {})
-    preset, profile = named.get("preset") or preset or DEFAULT_PRESET, named.get("profile") or profile
-    parts: dict[str, Any] = {name: {"kind": named[name]} for name in PARTS if name in named}
-    if "env" in named:
-        parts["env"] = {"id": named["env"]}
-    resolved = resolve(preset, with_kinds(preset, file), parts, profile=profile)
-    default = _Train(preset=preset, env=resolved.config.env.id, settings=resolved.config)
-    given = parse(_Train, words, "monotau train", default, lambda: _flags(default))
-    if given.preset != preset:
-        if given.preset not in PRESETS:
-            raise ConfigError(f"{given.preset!r} is no preset and belongs to no option. See monotau train --help.")
-        raise ConfigError(f"the preset {given.preset!r} must come first: monotau train {given.preset} ...")
-    resolved = resolved.override(_given_flags(words, given.settings.to_plain()))
-    if given.show:
-        console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
-    else:
-        if given.ray is not None and not resolved.config.actors:
-            raise ConfigError(f"--ray is {given.ray}, but without --actors nothing is done there.")
-        with stoppable():
-            out = given.out or default_directory(resolved)
-            train_into(out, resolved, console, given.force, given.ray or LOCAL)
+def _train(words: list[str], console: "Console") -> None:
+    from monotau.runs.command import train
+
+    train(words, console)
 
 
-def _named_first(words: list[str]) -> dict[str, str]:
-    """Return the words that decide the defaults of all other settings, and so are read before them."""
-    named = {"preset": words[0]} if words and not words[0].startswith("-") else {}
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        name, equals, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and name in ("env", "config", "profile", *PARTS):
-            named[name] = value if equals else following
-            if not named[name] or named[name].startswith("--"):
-                raise ConfigError(f"--{name} needs a value. See monotau train --help.")
-    return named
+def _evaluate(words: list[str], console: "Console") -> None:
+    from monotau.runs.command import evaluate
+
+    evaluate(words, console)
 
 
-def _given_flags(words: list[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the parsed settings that the command line names: profiles may derive the others from them."""
-    given: dict[str, Any] = {}
-    for word in words:
-        *sections, name = word.removeprefix("--").partition("=")[0].replace("-", "_").split(".")
-        source, target = settings, given
-        for section in sections:
-            source, target = source.get(section, {}), target.setdefault(section, {})
-        for candidate in (name, name.removeprefix("no_")):
-            if word.startswith("--") and candidate in source and (sections or candidate not in _OWN):
-                target[candidate] = source[candidate]
-    return {name: value for name, value in given.items() if value != {}}
+def _scores(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.results.command import ScoresCommand, show_scores
 
-
-def _flags(given: _Train) -> list[str]:
-    """Return the flags of `monotau train`."""
-    own = [name for name in _OWN if name not in ("preset", "settings")]
-    plain = given.settings.to_plain()
-    top = [name for name, value in plain.items() if not isinstance(value, dict) and name not in _OWN]
-    inner = [f"{part}.{name}" for part, values in plain.items() if isinstance(values, dict) for name in values]
-    return [f"--{name.replace('_', '-')}" for name in own + top + inner if not name.endswith((".kind", ".id"))]
-
-
-def _evaluate(words: list[str], console: Console) -> None:
-    given = parse(_Evaluate, words, "monotau evaluate")
-    risk = Risk(given.risk, given.alpha, given.eta)
-    directory, notes = find_agent(given.directory, best=given.best)
-    for note in notes:
-        Console(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
-    agent = Agent.load(directory, given.env)
-    if given.episodes < 1:
-        raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
-    screen = Console(stderr=True)
-    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
-        task = progress.add_task("episodes", total=given.episodes)
-        played = agent.evaluate(
-            given.episodes,
-            lambda done: progress.update(task, completed=done),
-            risk=given.risk,
-            alpha=given.alpha,
-            eta=given.eta,
-        )
-    about = {"env": agent.config.env.id, "protocol": agent.config.env.protocol}
-    console.print(json.dumps(about | played.line() | risk.line(), indent=2), highlight=False)
-
-
-def _scores(words: list[str], console: Console) -> None:
     show_scores(parse(ScoresCommand, words, "monotau scores"), console)
 
 
-def _suite(words: list[str], console: Console) -> None:
+def _suite(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.suites.command import SuiteCommand, run_suite
+
     run_suite(parse(SuiteCommand, words, "monotau suite"), console)
 
 
-def _report(words: list[str], console: Console) -> None:
+def _report(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.report.command import ReportCommand, write_report
+
     write_report(parse(ReportCommand, words, "monotau report"), console)
 
 
-def _list(words: list[str], console: Console) -> None:
-    given = parse(_List, words, "monotau list")
-    tables: dict[str, list[tuple[str, str]]] = {
-        "presets": [(name, row.about) for name, row in PRESETS.items()],
-        "profiles": [(name, row.about) for name, row in PROFILES.items()],
-        "envs": list_envs(),
-        "suites": [*built_in().items()],
-        "games": [(name, f"{about}: {', '.join(games)}") for name, (about, games) in GAME_SETS.items()],
-    }
-    for name, table in PARTS.items():
-        tables[f"{name}s"] = [(entry, (part.__doc__ or "").splitlines()[0]) for entry, part in table.items()]
-    rows = tables[given.what]
+def _list(words: list[str], console: "Console") -> None:
+    """Show what can be named on the command line."""
+    from rich.markup import escape
+
+    if words and words[0] in ("-h", "--help"):
+        console.print(f"usage: monotau list {{{','.join(TABLES)}}}\n\nShow what can be named on the command line.")
+        return
+    if len(words) != 1:
+        raise ConfigError(f"monotau list takes one of: {', '.join(TABLES)}; given: {' '.join(words) or 'nothing'}.")
+    rows = _rows_of(words[0])
     width = max(len(name) for name, _ in rows)
     for name, about in rows:
         console.print(f"[bold]{name:{width}s}[/]  {escape(about)}", highlight=False, soft_wrap=True)
+
+
+def _rows_of(table: str) -> list[tuple[str, str]]:
+    """Return names and descriptions of a table."""
+    from monotau.config.listing import ABOUT
+
+    if table in ABOUT:
+        return [*ABOUT[table].items()]
+    if table == "games":
+        from monotau.envs.games import GAME_SETS
+
+        return [(name, f"{about}: {', '.join(games)}") for name, (about, games) in GAME_SETS.items()]
+    if table == "suites":
+        from monotau.suites.listing import built_in
+
+        return [*built_in().items()]
+    if table == "envs":
+        from monotau.envs.catalog import list_envs
+
+        return list_envs()
+    raise unknown_name("the table", table, TABLES)

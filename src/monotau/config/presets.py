@@ -28,7 +28,6 @@ DEFAULT_PRESET = "ndqfn-dpe"
 class Preset:
     """An algorithm: a row of parts."""
 
-    about: str
     head: HeadConfig
     explorer: ExplorerConfig = field(default_factory=EpsilonGreedy)
     replay: ReplayConfig | None = None
@@ -56,21 +55,17 @@ DQN_ADAM = adam(6.25e-5, 1.5e-4)
 C51_ADAM = adam(2.5e-4)
 
 PRESETS: Mapping[str, Preset] = {
-    "ndqfn-dpe": Preset(about="NDQFN explored by DPE: the paper's method", head=Ndqfn(), explorer=Dpe()),
-    "ndqfn": Preset(about="quantile functions that cannot cross", head=Ndqfn()),
+    "ndqfn-dpe": Preset(head=Ndqfn(), explorer=Dpe()),
+    "ndqfn": Preset(head=Ndqfn()),
     "ndqfn-dpe-paper": Preset(
-        about="NDQFN+DPE to the letter of the paper, whose steps die where returns fall",
         head=PAPER_NDQFN,
         explorer=Dpe(kappa=1.0),
         replay=Uniform(),
     ),
-    "ndqfn-paper": Preset(about="NDQFN to the letter of the paper", head=PAPER_NDQFN, replay=Uniform()),
-    "ndqfn-vpe": Preset(
-        about="NDQFN explored by the value-based prediction error", head=Ndqfn(), explorer=Dpe(error="value")
-    ),
-    "ndqfn-dltv": Preset(about="NDQFN explored by DLTV, the decaying upper variance", head=Ndqfn(), explorer=Dltv()),
+    "ndqfn-paper": Preset(head=PAPER_NDQFN, replay=Uniform()),
+    "ndqfn-vpe": Preset(head=Ndqfn(), explorer=Dpe(error="value")),
+    "ndqfn-dltv": Preset(head=Ndqfn(), explorer=Dltv()),
     "ndqfn-deep-dpe": Preset(
-        about="NDQFN explored by DPE backed up through time",
         head=Ndqfn(),
         explorer=DeepDpe(),
         replay=Uniform(),  # as it was studied
@@ -81,9 +76,8 @@ PRESETS: Mapping[str, Preset] = {
             "return_scale": 1.0,
         },
     ),
-    "ndqfn-fqf": Preset(about="NDQFN with knots proposed for each state", head=NdqfnFqf()),
+    "ndqfn-fqf": Preset(head=NdqfnFqf()),
     "ndqfn-dpe-fast": Preset(
-        about="NDQFN+DPE for small machines: prioritised, and on Atari not the paper's protocol",
         head=Ndqfn(),
         explorer=Dpe(),
         replay=Prioritized(),
@@ -91,38 +85,30 @@ PRESETS: Mapping[str, Preset] = {
         atari_profile="atari-fast",
     ),
     "ndqfn-fast": Preset(
-        about="NDQFN for small machines: prioritised, and on Atari not the paper's protocol",
         head=Ndqfn(),
         replay=Prioritized(),
         n_step=5,
         atari_profile="atari-fast",
     ),
-    "iqn": Preset(about="IQN as published: 64 fractions, one step, single Q", head=Iqn(), n_step=1, double_q=False),
-    "iqn-star": Preset(about="the paper's baseline IQN*: 32 fractions, three steps, double Q", head=IQN_STAR),
-    "iqn-dpe": Preset(about="IQN* explored by DPE", head=IQN_STAR, explorer=Dpe()),
-    "iqn-dltv": Preset(about="IQN* explored by DLTV", head=IQN_STAR, explorer=Dltv()),
+    "iqn": Preset(head=Iqn(), n_step=1, double_q=False),
+    "iqn-star": Preset(head=IQN_STAR),
+    "iqn-dpe": Preset(head=IQN_STAR, explorer=Dpe()),
+    "iqn-dltv": Preset(head=IQN_STAR, explorer=Dltv()),
     "incremental-iqn": Preset(
-        about="increments between IQN's sampled fractions (the paper's Fig. 1b)",
         head=IncrementalIqn(online_fractions=32, target_fractions=32, action_fractions=32),
     ),
     "implicit-sorted": Preset(
-        about="sorted samples of a noise-driven generator",
         head=ImplicitSorted(online_fractions=32, target_fractions=32, action_fractions=32),
     ),
-    "fqf": Preset(about="FQF: fractions proposed for each state", head=Fqf(), n_step=1, double_q=False),
-    "fqf-dpe": Preset(about="FQF, three steps and double Q, explored by DPE", head=Fqf(), explorer=Dpe()),
-    "qr-dqn": Preset(about="QR-DQN: fixed quantiles, 200 on Atari", head=Qr(), n_step=1, double_q=False),
-    "qr-dqn-dpe": Preset(about="QR-DQN, three steps and double Q, explored by DPE", head=Qr(), explorer=Dpe()),
-    "qr-dqn-dltv": Preset(about="QR-DQN explored by DLTV", head=Qr(), explorer=Dltv(), n_step=1, double_q=False),
-    "nc-qr-dqn": Preset(about="QR-DQN whose quantiles cannot cross", head=NcQr(), n_step=1, double_q=False),
-    "c51": Preset(
-        about="C51: probabilities of fixed returns, 51 on Atari", head=C51(), n_step=1, double_q=False, atari=C51_ADAM
-    ),
-    "c51-dpe": Preset(
-        about="C51, three steps and double Q, explored by DPE", head=C51(), explorer=Dpe(), atari=C51_ADAM
-    ),
+    "fqf": Preset(head=Fqf(), n_step=1, double_q=False),
+    "fqf-dpe": Preset(head=Fqf(), explorer=Dpe()),
+    "qr-dqn": Preset(head=Qr(), n_step=1, double_q=False),
+    "qr-dqn-dpe": Preset(head=Qr(), explorer=Dpe()),
+    "qr-dqn-dltv": Preset(head=Qr(), explorer=Dltv(), n_step=1, double_q=False),
+    "nc-qr-dqn": Preset(head=NcQr(), n_step=1, double_q=False),
+    "c51": Preset(head=C51(), n_step=1, double_q=False, atari=C51_ADAM),
+    "c51-dpe": Preset(head=C51(), explorer=Dpe(), atari=C51_ADAM),
     "rainbow": Preset(
-        about="Rainbow: C51, dueling, noisy, double, prioritised, three steps",
         head=C51(),
         replay=Prioritized(alpha=0.5),
         noisy=True,
@@ -130,12 +116,9 @@ PRESETS: Mapping[str, Preset] = {
         settings={"epsilon": {"end": 0.0, "decay_steps": 0}},
         atari=DQN_ADAM,
     ),
-    "dqn": Preset(
-        about="DQN: the mean return alone", head=Dqn(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM
-    ),
-    "double-dqn": Preset(about="DQN with double Q", head=Dqn(), replay=Uniform(), n_step=1, atari=DQN_ADAM),
+    "dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM),
+    "double-dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, atari=DQN_ADAM),
     "prioritized": Preset(
-        about="double DQN with prioritised replay",
         head=Dqn(),
         replay=Prioritized(priority="td"),
         n_step=1,

@@ -13,7 +13,6 @@ from monotau.replay import Prioritized, ReplayConfig, Uniform
 class Profile:
     """Settings that go with a kind of environment."""
 
-    about: str
     replay: ReplayConfig = field(default_factory=Uniform)
     """For algorithms that do not say how they sample."""
     settings: Mapping[str, Any]
@@ -49,7 +48,6 @@ class Profile:
 
 PROFILES: Mapping[str, Profile] = {
     "atari": Profile(
-        about="84x84 images: the paper's settings",
         settings={
             "steps": 50_000_000,
             # Evaluated every 250,000 steps, as the paper, but a killed run loses 50,000 at most.
@@ -66,7 +64,6 @@ PROFILES: Mapping[str, Profile] = {
         },
     ),
     "atari-fast": Profile(
-        about="84x84 images on small machines: several games, a tenth of the network, more learning for each step",
         settings={
             "steps": 4_000_000,
             "iteration_steps": 40_000,
@@ -85,7 +82,6 @@ PROFILES: Mapping[str, Profile] = {
         torsos={"nature": "compact"},
     ),
     "minatar": Profile(
-        about="images of about 10x10, such as MinAtar's",
         settings={
             "steps": 1_000_000,
             "iteration_steps": 50_000,
@@ -99,7 +95,6 @@ PROFILES: Mapping[str, Profile] = {
         },
     ),
     "classic": Profile(
-        about="vectors and discrete states, such as CartPole's",
         # Where what matters is rare, such as MountainCar's goal, uniform batches hardly ever hold it.
         replay=Prioritized(alpha=0.4),
         decay_share=0.2,

@@ -1,7 +1,7 @@
 """The settings of an environment, and what training needs to know of a factory of environments."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import tyro
 from gymnasium.vector import VectorEnv
@@ -44,6 +44,7 @@ class EnvConfig:
         return " ".join([self.id, *protocol, *(f"{name}={value}" for name, value in self.kwargs.items())])
 
 
+@runtime_checkable
 class EnvMaker(Protocol):
     """Makes vectors of one kind of environment; `EnvFactory` does so from an id, a callable or an environment."""
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ def layout_of(config: Config, spec: ObservationSpec) -> Layout:
     )
 
 
+@runtime_checkable
 class Log(Protocol):
     """Takes the lines of a run; `monotau.runs.metrics` writes them to files."""
 
@@ -56,6 +57,7 @@ class Log(Protocol):
         """Finish the files."""
 
 
+@runtime_checkable
 class Display(Protocol):
     """Shows progress; `monotau.runs.progress` draws a bar on a terminal."""
 

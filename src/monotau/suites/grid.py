@@ -16,9 +16,8 @@ from monotau.envs.atari import default_protocol
 from monotau.envs.games import GAME_SETS, id_of
 from monotau.errors import ConfigError, brief, unknown_name
 from monotau.runs.layout import directory_name
+from monotau.suites.listing import BUILT_IN
 from monotau.suites.scaling import check_scale, scaled
-
-BUILT_IN = Path(__file__).parent / "builtin"
 
 MOST_CELLS = 8_000
 """More is a slip, or better several suites."""
@@ -113,11 +112,6 @@ class Suite:
         """Return what stands beside the runs: the suite as it is, and its cells."""
         own = {"about": self.plain.get("about", ""), "scale": self.scale}
         return {**self.plain, **own, "cells": {cell.name: cell.plain() for cell in self.cells}}
-
-
-def built_in() -> dict[str, str]:
-    """Return the names of the suites that come with the program, and what they are."""
-    return {path.stem: str(read_settings(path)["about"]) for path in sorted(BUILT_IN.glob("*.yaml"))}
 
 
 def read_suite(name: str, scale: float | None = None) -> Suite:

@@ -1,0 +1,12 @@
+"""The suites that come with the program."""
+
+from pathlib import Path
+
+from monotau.config.parse import read_settings
+
+BUILT_IN = Path(__file__).parent / "builtin"
+
+
+def built_in() -> dict[str, str]:
+    """Return the names of the suites that come with the program, and what they are."""
+    return {path.stem: str(read_settings(path)["about"]) for path in sorted(BUILT_IN.glob("*.yaml"))}
