@@ -19,7 +19,7 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory):
     """A process that reads files of strangers, one child for each."""
-    from tests.strangers import Strangers  # not before it is needed: it brings in the whole package
+    from tests.support.loader_process import Strangers  # not before it is needed: it brings in the whole package
 
     found = Strangers(tmp_path_factory.mktemp("strangers"))
     yield found

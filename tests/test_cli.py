@@ -26,7 +26,7 @@ from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
 from monotau.runs.files import write_json
-from tests.small_runs import SMALL, SMALL_FLAGS, small_run
+from tests.support.small_runs import SMALL, SMALL_FLAGS, small_run
 
 CLASSIC = PROFILES["classic"].settings
 

@@ -9,7 +9,7 @@ import torch
 import monotau
 from monotau import Agent
 from monotau.networks import HEADS
-from tests.small_runs import SMALL
+from tests.support.small_runs import SMALL
 
 PAGE = Path(monotau.__file__).parents[2] / "docs" / "extending.md"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from naive_twins import BATCH, LAYOUTS, exact, make
 from torch import Tensor
 
 from monotau.distributions import RISKS, Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
 from monotau.errors import ConfigError
+from tests.support.naive_distributions import BATCH, LAYOUTS, exact, make
 
 NORMAL = NormalDist()
 MEASURES = [

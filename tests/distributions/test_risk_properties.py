@@ -4,12 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_twins import BATCH, make
-from test_distribution_properties import distributions
-from test_risk import every_layout, every_measure
 from torch.autograd import gradcheck
 
 from monotau.distributions import RISKS, Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
+from tests.distributions.test_properties import distributions
+from tests.distributions.test_risk import every_layout, every_measure
+from tests.support.naive_distributions import BATCH, make
 
 MANY = settings(deadline=None, max_examples=150)
 

@@ -9,7 +9,7 @@ from monotau.errors import ConfigError
 from monotau.explorers.deep_dpe import DeepDpe, DeepDpeExplorer
 from monotau.networks import Role
 from monotau.networks.layers import Layers
-from tests.worlds import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
 
 HEADS = pytest.mark.parametrize("name", SMALL_HEADS)
 

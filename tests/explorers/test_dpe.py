@@ -12,7 +12,7 @@ from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
-from tests.worlds import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
 
 HEADS = pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 

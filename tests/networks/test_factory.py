@@ -8,7 +8,7 @@ import torch
 
 from monotau.errors import ConfigError, Divergence
 from monotau.networks.optimiser import OptimiserConfig
-from tests.worlds import SMALL_HEADS, small_factory
+from tests.support.networks import SMALL_HEADS, small_factory
 
 
 def test_rmsprop_is_the_centred_one_of_the_nature_dqn():

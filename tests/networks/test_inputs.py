@@ -9,8 +9,8 @@ from monotau.agent import Agent
 from monotau.envs.spec import ObservationSpec
 from monotau.networks import inputs
 from monotau.networks.inputs import LARGEST, InputScaling, prepare
-from tests.small_runs import SMALL
-from tests.worlds import small_factory
+from tests.support.networks import small_factory
+from tests.support.small_runs import SMALL
 
 INFINITE = float("inf")
 

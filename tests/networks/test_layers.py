@@ -7,7 +7,7 @@ import torch
 
 from monotau.networks import Role, layers
 from monotau.networks.layers import ActionLayer, Layers, Linear, product
-from tests.worlds import SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_NDQFN, random_batch, small_factory
 
 
 def test_a_layer_starts_without_noise_and_equals_a_plain_product():

@@ -23,7 +23,7 @@ from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
 from monotau.suites.estimate import LEFT_BEHIND, estimate_method
 from monotau.suites.grid import read_suite
-from tests.small_runs import silent
+from tests.support.small_runs import silent
 
 TINY = {
     "presets": ["dqn", "ndqfn"],

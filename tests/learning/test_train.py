@@ -1,0 +1,99 @@
+"""The loop sets the learning rate, and hands priorities of each batch back to a replay that wants them."""
+
+import numpy as np
+import pytest
+
+from monotau.agent import Agent
+from monotau.learning.learner import Learner
+from monotau.networks.optimiser import NetworkOptimiser
+from monotau.replay import PrioritizedReplay, Ring
+from tests.support.small_runs import BRIEF, SMALL
+
+UPDATES = 76  # every second step from the 50th on
+
+
+def small_agent(kind, **settings):
+    return Agent("CartPole-v1", "ndqfn", **(SMALL | {"replay": SMALL["replay"] | {"kind": kind} | settings}))
+
+
+@pytest.fixture
+def learned(monkeypatch):
+    """Every batch that was learned from, with its losses and priorities."""
+    seen, update = [], Learner.update
+
+    def spy(self, batch, *rest, **options):
+        done = update(self, batch, *rest, **options)
+        seen.append((batch.index, done.losses.numpy(), done.priorities.numpy()))
+        return done
+
+    monkeypatch.setattr(Learner, "update", spy)
+    return seen
+
+
+@pytest.mark.parametrize("priority", ["loss", "td"])
+def test_a_replay_by_priority_is_told_those_of_every_batch(priority, learned, monkeypatch):
+    told, update = [], PrioritizedReplay.update
+
+    def spy(self, index, priorities):
+        told.append((index, priorities))
+        update(self, index, priorities)
+
+    monkeypatch.setattr(PrioritizedReplay, "update", spy)
+    agent = small_agent("prioritized", priority=priority).learn(200)
+    assert len(told) == len(learned) == UPDATES
+    for (index, priorities), (batch_index, losses, batch_priorities) in zip(told, learned, strict=True):
+        assert index.tolist() == batch_index.tolist()
+        assert priorities.tolist() == batch_priorities.tolist()
+        assert (priorities.tolist() == losses.tolist()) == (priority == "loss")
+    replay = agent._training.replay
+    weights = replay.sample(64, np.random.default_rng(0)).weights
+    assert len(set(weights.tolist())) > 8
+
+
+def test_the_preset_of_schaul_takes_the_absolute_error_and_that_of_rainbow_the_loss():
+    settings = SMALL | {"head": {"hidden": 8}}
+    assert Agent("CartPole-v1", "prioritized", **settings).config.replay.priority == "td"
+    assert Agent("CartPole-v1", "rainbow", **settings).config.replay.priority == "loss"
+
+
+def test_weights_make_up_for_all_of_the_bias_when_the_run_is_over():
+    agent = small_agent("prioritized").learn(100)
+    assert agent.config.steps == 200
+    assert agent._training.replay.beta == pytest.approx(0.7)
+    assert agent.learn(100)._training.replay.beta == 1.0
+
+
+def test_a_uniform_replay_is_told_nothing(learned, monkeypatch):
+    """For it losses would leave their device, and wait for it, in vain."""
+
+    def refuse(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(Ring, "update", refuse)
+    small_agent("uniform").learn(200)
+    assert len(learned) == UPDATES
+
+
+@pytest.mark.parametrize("preset", ["ndqfn-dpe", "ndqfn-deep-dpe"])
+def test_the_learning_rate_follows_the_steps_in_every_update_and_stays_after_the_run(preset, monkeypatch):
+    agent = Agent("CartPole-v1", preset, **(BRIEF | {"steps": 40, "optimiser": {"learning_rate": 0.01, "anneal": 0.2}}))
+    seen, step = {}, NetworkOptimiser.step
+
+    def spy(self, loss):
+        seen.setdefault(id(self), []).append((agent._training.step, self.main.param_groups[0]["lr"]))
+        step(self, loss)
+
+    monkeypatch.setattr(NetworkOptimiser, "step", spy)
+    agent.learn(60)
+    assert len(seen) == {"ndqfn-dpe": 2, "ndqfn-deep-dpe": 3}[preset]
+    for rates in seen.values():
+        assert [step for step, _ in rates] == list(range(20, 61, 2))
+        for step, rate in rates:
+            assert rate == pytest.approx(0.01 * (1 - 0.8 * min(step, 40) / 40))
+
+
+def test_the_learning_rate_is_logged():
+    settings = SMALL | {"optimiser": {"learning_rate": 0.01, "anneal": 0.5}}
+    lines = [line for line in Agent("CartPole-v1", "ndqfn", **settings).learn(300).history if line["kind"] == "train"]
+    rates = {line["step"]: line["learning_rate"] for line in lines}
+    assert rates == pytest.approx({50: 0.00875, 100: 0.0075, 150: 0.00625, 200: 0.005, 250: 0.005, 300: 0.005})

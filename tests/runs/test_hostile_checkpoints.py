@@ -1,0 +1,199 @@
+"""A stranger's run: what is not as it was written is not used, and what was forged executes and allocates nothing."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monotau.runs.files import record_of, to_json
+from tests.support.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced
+from tests.support.loader_process import Strangers
+
+NEWEST, BEFORE = "00000004", "00000003"
+SEGMENT = f"replay/{NEWEST}.safetensors"
+FILES = [f"{NEWEST}/weights.safetensors", f"{NEWEST}/training.safetensors", SEGMENT]
+
+
+@pytest.fixture
+def run(strangers, tmp_path) -> Path:
+    """A copy of a good run."""
+    return Path(shutil.copytree(strangers.run, tmp_path / "run"))
+
+
+def names(run: Path) -> set[str]:
+    return {str(path.relative_to(run)) for path in run.rglob("*")}
+
+
+def signed(run: Path, generation: str, **changes: Any) -> None:
+    """Change a manifest, and let it say that it was never changed."""
+    path = run / "checkpoints" / generation / "manifest.json"
+    plain = json.loads(path.read_text()) | changes
+    del plain["sha256"]
+    path.write_bytes(to_json(plain | {"sha256": hashlib.sha256(to_json(plain)).hexdigest()}))
+
+
+def part(run: Path, name: str) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads((run / "checkpoints" / NEWEST / "manifest.json").read_text())[name]
+    return plain
+
+
+def fallback(strangers: Strangers, run: Path) -> str:
+    """Resume from the generation before the newest, and return what is said about that one."""
+    iteration, (pointer, warning) = strangers.ask("resume", run)["value"]
+    assert iteration == 3
+    assert f"LATEST names '{NEWEST}', but the newest checkpoint that can be used is {BEFORE}" in pointer
+    assert "\n" not in warning
+    assert len(warning) < 600
+    text: str = warning
+    return text
+
+
+def test_a_good_run_is_resumed_by_nothing_but_files(strangers, run):
+    assert strangers.ask("state", run)["value"] == "finished"
+    assert strangers.ask("resume", run)["value"] == [4, []]
+
+
+# Their sizes alone give these away; what is inside matters where the manifest is forged too.
+LIKELY = {kind: TENSORS[kind] for kind in ("a pickle", "a file of torch.save", "nothing", "a real header of 100 MB")}
+
+
+@pytest.mark.parametrize("kind", [*LIKELY, *ODDITIES, *HUGE])
+def test_hostile_files_of_the_newest_checkpoint_are_put_aside_for_the_one_before(kind, strangers, run, tmp_path):
+    for number, file in enumerate(FILES):
+        copy = Path(shutil.copytree(run, tmp_path / str(number)))
+        replaced(copy / "checkpoints" / file, LIKELY[kind]() if kind in LIKELY else (ODDITIES | HUGE)[kind])
+        before = names(copy)
+        assert file in fallback(strangers, copy)
+        aside = {SEGMENT, NEWEST} if file == SEGMENT else {NEWEST}
+        moved = {name.replace(f"checkpoints/{old}", f"checkpoints/{old}.damaged") for old in aside for name in before}
+        assert names(copy) <= moved | before
+        assert len(names(copy)) == len(before)
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_hostile_files_with_a_forged_manifest_are_refused(kind, strangers, run, tmp_path):
+    for number, file in enumerate(FILES):
+        copy = Path(shutil.copytree(run, tmp_path / str(number)))
+        path = copy / "checkpoints" / file
+        path.write_bytes(TENSORS[kind]())
+        group = "segments" if file == SEGMENT else "files"
+        signed(copy, NEWEST, **{group: part(copy, group) | {path.name: list(record_of(path))}})
+        before = names(copy)
+        message = strangers.refusal("resume", copy)
+        assert f"checkpoints/{NEWEST} does not fit this run, though it is undamaged: " in message
+        assert names(copy) == before
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
+def test_a_hostile_manifest_is_put_aside_for_the_one_before(kind, strangers, run):
+    path = run / "checkpoints" / NEWEST / "manifest.json"
+    replaced(path, TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
+    assert f"{NEWEST}/manifest.json" in fallback(strangers, run)
+    assert os.path.lexists(run / "checkpoints" / f"{NEWEST}.damaged" / "manifest.json")
+
+
+DIGEST = "0" * 64
+DEEP: list[Any] = []
+for _ in range(400):
+    DEEP = [DEEP]
+
+FORGED = [
+    *({group: {name: [1, DIGEST]}} for group in ("files", "segments", "logs") for name in ("../x", "/etc/passwd", "")),
+    *({group: value} for group in ("files", "segments", "logs") for value in ([], None, "ab", {"x": 5}, DEEP)),
+    *({"logs": {"metrics.jsonl": record}} for record in ([-1, DIGEST], [True, DIGEST], [1.0, DIGEST], [1], ["1", 1])),
+    {"segments": {"../00000004.safetensors": [1, DIGEST]}},
+    {"segments": {"00000004.safetensors\0": [1, DIGEST]}},
+    {"iteration": True},
+    {"iteration": -1},
+    {"iteration": 4.0},
+    {"step": "240"},
+    {"step": -1},
+    {"updates": None},
+    {"seconds": "1"},
+    {"seconds": DEEP},
+    {"package": "[/nope]"},
+    {"package": "x" * 100_000},
+    {"package": None, "seconds": None},
+    {"config_sha256": DIGEST},
+    {"schema": 2},
+    {"schema": True},
+    {"extra": 1},
+]
+
+
+@pytest.mark.parametrize("changes", FORGED, ids=lambda changes: str(changes)[:60])
+def test_a_forged_manifest_is_put_aside_for_the_one_before(changes, strangers, run):
+    signed(run, NEWEST, **changes)
+    assert f"{NEWEST}/manifest.json" in fallback(strangers, run)
+
+
+def test_a_manifest_that_speaks_of_more_than_there_is_is_not_believed(strangers, run):
+    size, digest = part(run, "files")["training.safetensors"]
+    signed(run, NEWEST, files=part(run, "files") | {"training.safetensors": [2**62, digest]})
+    wanted = f"training.safetensors is damaged: it has {size} bytes, but {2**62} were written"
+    assert wanted in fallback(strangers, run)
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
+def test_a_hostile_pointer_to_the_newest_checkpoint_does_no_harm(kind, strangers, run):
+    path = run / "checkpoints" / "LATEST"
+    replaced(path, TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
+    iteration, warnings = strangers.ask("resume", run)["value"]
+    assert iteration == 4
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
+    assert path.is_file() or not os.path.lexists(path)  # the next one can be written
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
+def test_a_hostile_log_stops_the_run_and_nothing_is_lost(kind, strangers, run):
+    replaced(run / "metrics.jsonl", TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
+    before = names(run)
+    message = strangers.refusal("resume", run)
+    assert "no checkpoint in " in message
+    assert "metrics.jsonl" in message
+    assert names(run) == before
+
+
+@pytest.mark.parametrize("text", ["[]\n{}\n", "null\n", "1\n{}\n", "[" * 100_000 + "\n{}\n", "\xff\n{}\n"], ids=str)
+def test_a_log_with_a_forged_manifest_is_refused(text, strangers, run):
+    path = run / "metrics.jsonl"
+    path.write_bytes(text.encode("latin-1"))
+    signed(run, NEWEST, logs=part(run, "logs") | {path.name: list(record_of(path))})
+    assert "metrics.jsonl, line 1 is " in strangers.refusal("resume", run)
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
+def test_hostile_settings_of_a_run_are_refused(kind, strangers, run):
+    replaced(run / "config.json", TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
+    message = strangers.refusal("state", run)
+    assert "config.json" in message or "holds another run: it differs in" in message
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/replay"])
+def test_checkpoints_that_are_elsewhere_are_refused_and_nothing_is_removed_there(name, strangers, run, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(run / name, elsewhere)
+    (run / name).symlink_to(elsewhere)
+    for precious in (".mine.tmp", "mine.safetensors"):
+        (elsewhere / precious).write_text("precious")
+    before = names(elsewhere)
+    assert f"{name} is a link, but must be a directory of the run" in strangers.refusal("resume", run)
+    assert names(elsewhere) == before
+
+
+def test_a_generation_that_is_elsewhere_is_put_aside(strangers, run, tmp_path):
+    shutil.move(run / "checkpoints" / NEWEST, tmp_path / "elsewhere")
+    (run / "checkpoints" / NEWEST).symlink_to(tmp_path / "elsewhere")
+    assert f"{NEWEST} is not a directory" in fallback(strangers, run)
+    assert (run / "checkpoints" / f"{NEWEST}.damaged").is_symlink()
+    assert len(names(tmp_path / "elsewhere")) == 4
+
+
+def test_a_segment_that_is_gone_costs_the_newest_checkpoint_only(strangers, run):
+    (run / "checkpoints" / SEGMENT).unlink()
+    assert f"{SEGMENT} cannot be read: No such file" in fallback(strangers, run)
