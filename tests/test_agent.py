@@ -17,7 +17,8 @@ from monotau.errors import ConfigError, StorageFault
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.runs.tensors import read_tensors, write_tensors
-from tests.support.small_runs import SMALL, Frames
+from tests.support.envs import Frames
+from tests.support.small_runs import SMALL
 
 IMAGE = spaces.Box(0, 255, (6, 7, 2), np.uint8)
 FROZEN = {"explorer": {"target": "frozen", "normalise": True}}

@@ -26,8 +26,8 @@ from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
 from monotau.networks.heads.qr import NcQr, Qr
 from monotau.replay import Prioritized, Uniform
+from tests.support.envs import Frames
 from tests.support.networks import VECTOR
-from tests.support.small_runs import Frames
 
 ENVS = {"CartPole-v1": ("classic", "mlp", 2), "MinAtar/Breakout-v1": ("minatar", "small", 3)}
 SCREEN = spaces.Box(0, 255, (84, 84), np.uint8)

@@ -16,7 +16,7 @@ from monotau.learning.policy import RandomActions
 from monotau.learning.rollout import Rollout
 from monotau.learning.train import layout_of
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
-from tests.support.failing_envs import Counting
+from tests.support.failing_envs import ProcessEnv
 from tests.support.small_runs import SMALL, small_run
 
 
@@ -72,8 +72,8 @@ def test_a_new_iteration_starts_with_fresh_environments_and_a_new_life_with_othe
 
 
 def test_what_is_sent_can_be_stored_with_the_frames_after_truncated_episodes():
-    resolved = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2}, source=Counting)
-    result = RolloutActor(resolved.config, Counting, 0, 0).collect(request(steps=40, epsilons=(1.0,)), None)
+    resolved = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2}, source=ProcessEnv)
+    result = RolloutActor(resolved.config, ProcessEnv, 0, 0).collect(request(steps=40, epsilons=(1.0,)), None)
     assert sorted(result.finals) == [20]  # the third episode of seven steps, which is truncated, and the sixth is not
     replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs.observation_spec), 100)
     for number in range(len(result)):

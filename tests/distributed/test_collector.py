@@ -22,7 +22,7 @@ from monotau.errors import ConfigError, EnvironmentFault
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.replay.flags import FINAL, TERMINATED
 from monotau.runs.runner import train_agent
-from tests.support.failing_envs import Counting, Failing, Noting
+from tests.support.failing_envs import FailingEnv, PidFileEnv, ProcessEnv
 from tests.support.small_runs import SMALL
 
 SETTINGS = SMALL | {
@@ -61,7 +61,7 @@ def stored(agent):
 
 @pytest.mark.slow
 def test_all_steps_are_stored_once_and_each_lane_is_one_environment_in_its_order(ray):
-    agent = learned(Counting, explorer={"kind": "dpe"})
+    agent = learned(ProcessEnv, explorer={"kind": "dpe"})
     assert agent.steps == len(agent._training.replay) == 400
     processes = []
     for frames, flags in stored(agent):
@@ -93,7 +93,7 @@ def test_an_actor_that_is_killed_is_replaced_and_no_step_is_missing(tmp_path, ca
 
     killer = threading.Thread(target=kill_one, daemon=True)
     killer.start()
-    agent = Agent(partial(Noting, tmp_path), "dqn", verbose=True, **SETTINGS).learn(400)
+    agent = Agent(partial(PidFileEnv, tmp_path), "dqn", verbose=True, **SETTINGS).learn(400)
     assert agent.steps == 400
     assert "died and was replaced" in capsys.readouterr().err
     processes = set()
@@ -109,7 +109,7 @@ def test_an_actor_that_is_killed_is_replaced_and_no_step_is_missing(tmp_path, ca
 @pytest.mark.parametrize(("what", "patience"), [("exit", 300.0), ("hang", 3.0)])
 def test_an_actor_that_ends_or_hangs_is_replaced(what, patience, tmp_path, capsys):
     settings = SETTINGS | {"actor": SETTINGS["actor"] | {"patience_seconds": patience}}
-    agent = Agent(partial(Failing, tmp_path, what), "dqn", verbose=True, **settings).learn(400)
+    agent = Agent(partial(FailingEnv, tmp_path, what), "dqn", verbose=True, **settings).learn(400)
     assert agent.steps == 400
     assert len(list(tmp_path.glob("mark*"))) == 1
     assert "died and was replaced" in capsys.readouterr().err
@@ -120,25 +120,25 @@ def test_an_actor_that_always_ends_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "MOST_DEATHS", 2)
     settings = {"actors": 1, "actor": SETTINGS["actor"] | {"send_every_steps": 40}}
     with pytest.raises(EnvironmentFault, match="actor 0 ended 2 times in a row before it sent a step: ActorDiedError"):
-        learned(partial(Failing, tmp_path, "exit", 100), **settings)
+        learned(partial(FailingEnv, tmp_path, "exit", 100), **settings)
 
 
 @pytest.mark.slow
 def test_what_an_environment_raises_in_an_actor_is_raised_by_the_learner(tmp_path):
-    with pytest.raises(EnvironmentFault, match=r"actor \d: Failing, step \d+: it raised RuntimeError: the mill is bro"):
-        learned(partial(Failing, tmp_path, "raise", 100))
+    with pytest.raises(EnvironmentFault, match=r"actor \d: FailingEnv, step \d+: it raised RuntimeError: the mill is"):
+        learned(partial(FailingEnv, tmp_path, "raise", 100))
 
 
 @pytest.mark.slow
 def test_an_id_that_only_this_process_knows_is_refused_with_a_way_out():
-    gym.register("Ours-v0", entry_point=Counting)
+    gym.register("Ours-v0", entry_point=ProcessEnv)
     with pytest.raises(ConfigError, match=r"actor \d: env.id 'Ours-v0' is unknown.*must be given as 'module:Env-v0'"):
         learned("Ours-v0")
 
 
 def test_a_ready_made_environment_is_refused():
-    with pytest.raises(ConfigError, match="actors is 2, but Counting was given ready made, and there is only one"):
-        learned(Counting())
+    with pytest.raises(ConfigError, match="actors is 2, but ProcessEnv was given ready made, and there is only one"):
+        learned(ProcessEnv())
 
 
 def test_more_actors_than_the_cluster_has_room_for_are_refused(tmp_path):
@@ -175,7 +175,7 @@ def test_a_run_with_actors_that_was_cut_off_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_weights_are_sent_when_they_are_due_and_only_to_who_has_older_ones(ray, monkeypatch):
-    resolved = resolve("dqn", SETTINGS, source=Counting)
+    resolved = resolve("dqn", SETTINGS, source=ProcessEnv)
     networks = AgentNetworks(resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions)
     puts = []
     stage = RayCollector(resolved.config, resolved.envs, networks, lambda _: None, "local")

@@ -15,10 +15,10 @@ RUN = """
 import sys
 from functools import partial
 from monotau import train_agent
-from tests.support.failing_envs import Noting
+from tests.support.failing_envs import PidFileEnv
 if __name__ == "__main__":
     train_agent(
-        partial(Noting, sys.argv[1]), sys.argv[2], "ndqfn-dpe", steps=10_000_000, iteration_steps=20_000, actors=2,
+        partial(PidFileEnv, sys.argv[1]), sys.argv[2], "ndqfn-dpe", steps=10_000_000, iteration_steps=20_000, actors=2,
         log_every_steps=200, replay={"capacity_steps": 5_000, "warmup_steps": 500}, actor={"patience_seconds": 30.0},
         torso={"width": 32}, head={"hidden": 32}, evaluation={"episodes": 1, "every_iterations": 1_000},
     )

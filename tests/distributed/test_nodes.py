@@ -1,4 +1,4 @@
-"""What is said of nodes that cannot answer."""
+"""Checks of the nodes of a cluster before a suite starts: what they see, and how failures are reported."""
 
 from pathlib import Path
 
@@ -6,8 +6,10 @@ import pytest
 import ray
 from ray.exceptions import NodeDiedError, RayTaskError
 
-from monotau.distributed.nodes import _judge
+from monotau.distributed import nodes
+from monotau.distributed.nodes import PACKAGES, View, _judge, check_nodes, judge, view
 from monotau.errors import ConfigError
+from monotau.runs.process import locked
 
 
 def answering(monkeypatch, error: Exception) -> None:
@@ -35,3 +37,49 @@ def test_a_node_that_is_lost_meanwhile_is_a_warning(monkeypatch):
     said: list[str] = []
     _judge("n7", object(), Path("/data"), said.append)
     assert said == ["[yellow]warning:[/] node n7 was lost while it was looked at (NodeDiedError)"]
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_nodes_that_see_the_directory_pass_and_nothing_is_left_there(tmp_path):
+    said: list[str] = []
+    with locked(tmp_path):
+        check_nodes(tmp_path, said.append)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert [line for line in said if "warning" in line] == []
+    check_nodes(tmp_path, said.append)
+    assert "locks do not reach over this storage" in said[-1]
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_node_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(nodes, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(nodes, "DEADLINE_SECONDS", 0.2)
+    with pytest.raises(ConfigError, match=r"no answer within 0 seconds from node [\d.]+\."):
+        check_nodes(tmp_path, said.append)
+    assert "waiting for an answer of node" in said[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+HERE = {package: nodes.version(package) for package in PACKAGES}
+
+
+@pytest.mark.parametrize(
+    ("seen", "message"),
+    [
+        (View("No such file or directory: /data/.x", HERE, True), r"--out /data is not the same on node n7 \(No such"),
+        (View("", HERE | {"torch": "1.0"}, True), r"node n7 has torch 1.0, but here is .*: they must be the same"),
+        (View("", HERE | {"monotau": "9"}, True), "node n7 has monotau 9, but here is "),
+    ],
+)
+def test_a_node_that_cannot_take_part_is_named(seen, message):
+    with pytest.raises(ConfigError, match=message):
+        judge("n7", seen, Path("/data"), pytest.fail)
+
+
+def test_a_directory_is_looked_at_from_a_node(tmp_path):
+    (tmp_path / "token").write_text("ours")
+    assert view(str(tmp_path), "token", "ours") == View("", HERE, False)
+    assert view(str(tmp_path), "token", "theirs").problem == "another directory of that name"
+    assert view(str(tmp_path / "no"), "token", "ours").problem.startswith("No such file or directory: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]

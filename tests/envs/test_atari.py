@@ -13,8 +13,8 @@ from monotau.envs.atari import AtariVector, default_protocol
 from monotau.envs.games import ATARI57, GAME_SETS, game_of, id_of
 from monotau.errors import ConfigError
 from monotau.learning.rollout import Rollout
-from tests.support.envs import factory
-from tests.support.small_runs import SMALL, Frames
+from tests.support.envs import Frames, factory
+from tests.support.small_runs import SMALL
 
 pytest.importorskip("ale_py")
 

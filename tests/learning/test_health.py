@@ -15,9 +15,9 @@ from monotau.runs import runner
 from monotau.runs.files import read_json
 from monotau.runs.metrics import read_lines
 from monotau.runs.runner import train_into
-from tests.runs.test_metrics import scalars
-from tests.support.disk_faults import Cut, tiny
-from tests.support.small_runs import SMALL, small_run
+from tests.support.disk_faults import Crash
+from tests.support.small_runs import SMALL, short_run, skip_figures, small_run
+from tests.support.tensorboard import scalars
 
 HEALTHY = {
     "q_mean": -50.0,
@@ -128,8 +128,7 @@ def test_steps_that_cannot_die_are_not_advised_twice():
 def early(monkeypatch):
     """Judge after a few updates already, and draw nothing."""
     monkeypatch.setattr(health, "FEWEST_UPDATES", 20)
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
 
 
 @pytest.fixture
@@ -156,7 +155,7 @@ def told(directory, resolved):
 
 @pytest.mark.parametrize("preset", ["dqn", "ndqfn", "iqn"])
 def test_a_dead_run_warns_once_and_does_not_repeat_itself_when_it_goes_on(preset, early, killed, tmp_path, monkeypatch):
-    resolved = tiny(preset)
+    resolved = short_run(preset)
     text = told(tmp_path / "whole", resolved)
     (warning,) = (line for line in read_lines(tmp_path / "whole" / "metrics.jsonl") if line["kind"] == "warning")
     assert warning["rule"] == "dead_features"
@@ -170,12 +169,12 @@ def test_a_dead_run_warns_once_and_does_not_repeat_itself_when_it_goes_on(preset
 
     def evaluate(training):
         if training.iteration == 3:
-            raise Cut
+            raise Crash
         return real(training)
 
     with monkeypatch.context() as patch:
         patch.setattr(runner.Training, "evaluate", evaluate)
-        with pytest.raises(Cut):
+        with pytest.raises(Crash):
             train_into(tmp_path / "cut", resolved, Console(quiet=True))
     assert [line["kind"] for line in read_lines(tmp_path / "cut" / "metrics.jsonl")].count("warning") == 1
     during, _, after = told(tmp_path / "cut", resolved).partition("final evaluation")
@@ -187,7 +186,7 @@ def test_a_dead_run_warns_once_and_does_not_repeat_itself_when_it_goes_on(preset
 
 @pytest.mark.parametrize("preset", ["dqn", "ndqfn-dpe", "iqn", "c51"])
 def test_a_run_that_lives_does_not_warn(preset, early, tmp_path):
-    assert "warning" not in told(tmp_path / "run", tiny(preset))
+    assert "warning" not in told(tmp_path / "run", short_run(preset))
     assert read_json(tmp_path / "run" / "result.json")["warnings"] == []
 
 

@@ -1,4 +1,4 @@
-"""Runs on another device than the CPU's, without one: `tests/elsewhere.py` stands in for it."""
+"""Runs on another device than the CPU's, without one: `tests/support/devices.py` stands in for it."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from monotau.networks.devices import one_thread, sent, torch_threads
 from monotau.replay import Batch
 from monotau.runs import runner
 from monotau.runs.runner import train_into
-from tests.support.devices import ELSEWHERE, Elsewhere, MixedDevices, other_device
+from tests.support.devices import STAND_IN, MixedDevices, StandInTensor, stand_in_device
 from tests.support.networks import random_batch, small_factory
 from tests.support.small_runs import SMALL, silent
 
@@ -42,11 +42,11 @@ def assert_alike(there: dict, here: dict) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_learns_the_same_on_another_device(preset):
     here = learned(preset)
-    with other_device():
+    with stand_in_device():
         there = learned(preset)
         weights = there.networks.learner.state()
         assert weights
-        assert all(isinstance(tensor, Elsewhere) for tensor in weights.values())
+        assert all(isinstance(tensor, StandInTensor) for tensor in weights.values())
         assert_alike(there.networks.state(), here.networks.state())
 
 
@@ -59,19 +59,19 @@ def test_every_preset_learns_the_same_on_another_device(preset):
 )
 def test_settings_that_no_preset_has_learn_there_too(preset, settings):
     here = learned(preset, **settings)
-    with other_device():
+    with stand_in_device():
         assert_alike(learned(preset, **settings).networks.state(), here.networks.state())
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-deep-dpe", "c51-dpe", "iqn-dltv"])
 def test_an_agent_of_another_device_answers_is_saved_and_comes_back(preset, tmp_path):
-    with other_device():
+    with stand_in_device():
         agent = learned(preset)
         agent.save(tmp_path)
         again = Agent.load(tmp_path)
         places = [{name: tensor.device for name, tensor in one.networks.state().items()} for one in (agent, again)]
         assert places[0] == places[1]
-        assert ELSEWHERE in places[0].values()
+        assert STAND_IN in places[0].values()
         for risk in RISKS:
             assert agent.predict(STATE, risk=risk) == again.predict(STATE, risk=risk)
         agent.predict(STATE, deterministic=False)
@@ -90,7 +90,7 @@ def test_a_run_on_another_device_goes_on_from_its_checkpoint_to_the_end_it_would
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     resolved = resolve(preset, BRIEF, {"steps": 32, "iteration_steps": 16})
     monkeypatch.setattr(runner, "draw_learning_curve", lambda *_: None)
-    with other_device():
+    with stand_in_device():
         train_into(whole, resolved, silent())
         with monkeypatch.context() as patch:
             patch.setattr(runner, "_evaluate", cut_off)
@@ -107,8 +107,8 @@ def cut_off(*_):
 
 
 def test_the_stand_in_refuses_what_a_gpu_refuses_and_allows_what_it_allows():
-    with other_device():
-        here, there = torch.ones(3), torch.ones(3).to(ELSEWHERE)
+    with stand_in_device():
+        here, there = torch.ones(3), torch.ones(3).to(STAND_IN)
         for mix in (lambda: here + there, lambda: there.add_(here), lambda: torch.cat([here, there])):
             with pytest.raises(MixedDevices, match="on two devices"):
                 mix()
@@ -116,7 +116,7 @@ def test_the_stand_in_refuses_what_a_gpu_refuses_and_allows_what_it_allows():
             there.numpy()
         assert (there + torch.tensor(2.0)).cpu().tolist() == [3.0, 3.0, 3.0]
         assert torch.zeros(3, device=there.device).copy_(2 * here).sum().item() == 6.0
-        assert there.device == ELSEWHERE
+        assert there.device == STAND_IN
         assert there.cpu().numpy().tolist() == [1.0, 1.0, 1.0]
 
 
@@ -154,12 +154,12 @@ def test_a_batch_goes_to_a_gpu_in_three_copies_from_pinned_memory_that_nothing_w
 
 def test_a_batch_arrives_as_it_was():
     batch: Batch = random_batch(size=9)
-    with other_device() as device:
+    with stand_in_device() as device:
         moved = batch.to(device)
         for name, value in vars(batch).items():
             there = getattr(moved, name)
             if isinstance(value, torch.Tensor):
-                assert isinstance(there, Elsewhere), name
+                assert isinstance(there, StandInTensor), name
                 there = there.cpu()
             assert there.tolist() == value.tolist(), name
 
@@ -173,7 +173,7 @@ def test_on_the_cpu_nothing_is_copied_nor_pinned():
 
 
 def test_parts_of_different_lengths_travel_together():
-    with other_device() as device:
+    with stand_in_device() as device:
         one, other = sent((torch.arange(6).view(2, 3), torch.arange(9).view(3, 3)), device)
         assert one.cpu().tolist() == [[0, 1, 2], [3, 4, 5]]
         assert other.cpu().tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]

@@ -11,7 +11,7 @@ from monotau.envs.spec import ObservationSpec
 from monotau.networks import HEADS, TORSOS, Role
 from monotau.networks.layers import CosineEmbedding, Layers, Linear, initialised
 from monotau.networks.torsos import Mlp, Torso
-from tests.networks.test_torsos import ATARI, image
+from tests.support.networks import ATARI, image
 
 SMALL_IMAGE = image(10, 10, 4, channels_last=True)
 VECTOR = ObservationSpec(kind="vector", shape=(40,), dtype="float32", channels_last=False, scale=1.0, size=40)

@@ -6,20 +6,8 @@ import torch
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError
 from monotau.networks.torsos import TORSOS, Compact, Dopamine, Mlp, Nature, Small, default_torso, prepare
+from tests.support.networks import ATARI, image
 
-
-def image(*shape, dtype="uint8", channels_last=False, scale=1 / 255):
-    return ObservationSpec(
-        kind="image",
-        shape=shape,
-        dtype=dtype,
-        channels_last=channels_last,
-        scale=scale,
-        size=torch.Size(shape).numel(),
-    )
-
-
-ATARI = image(84, 84)
 VECTOR = ObservationSpec(kind="vector", shape=(4,), dtype="float32", channels_last=False, scale=1.0, size=4)
 STATES = ObservationSpec(kind="discrete", shape=(), dtype="int64", channels_last=False, scale=1.0, size=6)
 

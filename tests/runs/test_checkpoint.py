@@ -16,8 +16,8 @@ from monotau.runs.files import read_json
 from monotau.runs.manifest import generations, newest_agent
 from monotau.runs.metrics import Log
 from monotau.runs.progress import Display
-from tests.support.disk_faults import SETTINGS, TOUCHES, Cut, fail_at, tiny
-from tests.support.small_runs import SMALL
+from tests.support.disk_faults import DISK_OPERATIONS, Crash, fail_at
+from tests.support.small_runs import SHORT, SMALL, short_run
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def logs():
 
 def trained(log, directory, preset="dqn", iterations=2):
     """A run in hand: its checkpoints, agent and training, with each iteration but the last saved."""
-    resolved = tiny(preset)
+    resolved = short_run(preset)
     directory.mkdir()
     agent = Agent.of(resolved)
     training = agent.start_training(log(directory), Display(None))
@@ -50,7 +50,7 @@ def trained(log, directory, preset="dqn", iterations=2):
 
 def restored(log, directory, preset="dqn"):
     """The same from disk."""
-    resolved = tiny(preset)
+    resolved = short_run(preset)
     agent = Agent.of(resolved)
     checkpoints = Checkpoints(directory, resolved.config)
     warnings = checkpoints.find()
@@ -69,8 +69,8 @@ def everything(agent, training):
     return state | {"counts": (training.step, training.iteration, training.updates), "lines": training.log.lines}
 
 
-@pytest.mark.parametrize("error", [Cut(), OSError(errno.ENOSPC, "No space left on device")], ids=["cut", "full"])
-@pytest.mark.parametrize("touch", TOUCHES)
+@pytest.mark.parametrize("error", [Crash(), OSError(errno.ENOSPC, "No space left on device")], ids=["cut", "full"])
+@pytest.mark.parametrize("touch", DISK_OPERATIONS)
 def test_a_save_that_fails_at_any_touch_of_the_disk_leaves_the_old_or_the_new_generation(
     touch, error, logs, tmp_path, monkeypatch
 ):
@@ -91,7 +91,7 @@ def test_a_save_that_fails_at_any_touch_of_the_disk_leaves_the_old_or_the_new_ge
             fail_at(patch, touch, count, error)
             try:
                 here.save(agent, training, 2.0)
-            except (Cut, OSError):
+            except (Crash, OSError):
                 failed = True
         _, *found, warnings = restored(logs, tmp_path / str(count))
         assert warnings == []
@@ -167,25 +167,25 @@ def test_without_a_generation_that_verifies_nothing_is_touched(logs, tmp_path):
         (path / "manifest.json").write_text("{}")
     before = contents(home)
     with pytest.raises(StorageFault, match=r"no checkpoint in \S+ can be used \(00000002: .*has the schema None"):
-        Checkpoints(tmp_path / "run", tiny().config).find()
+        Checkpoints(tmp_path / "run", short_run().config).find()
     assert contents(home) == before
 
 
 def test_a_generation_of_other_settings_or_another_place_is_not_used(logs, tmp_path):
     trained(logs, tmp_path / "run", iterations=2)
     with pytest.raises(StorageFault, match=r"manifest\.json is of another run"):
-        Checkpoints(tmp_path / "run", tiny("ndqfn").config).find()
+        Checkpoints(tmp_path / "run", short_run("ndqfn").config).find()
     home = tmp_path / "run" / "checkpoints"
     (home / "00000001").rename(home / "00000007")
     with pytest.raises(StorageFault, match=r"00000007.*manifest\.json is of another run"):
-        Checkpoints(tmp_path / "run", tiny().config).find()
+        Checkpoints(tmp_path / "run", short_run().config).find()
 
 
 def test_an_undamaged_generation_that_does_not_fit_is_refused(logs, tmp_path):
     trained(logs, tmp_path / "run", iterations=2)
-    resolved = resolve("dqn", SMALL | {"head": {"hidden": 9}}, SETTINGS)
+    resolved = resolve("dqn", SMALL | {"head": {"hidden": 9}}, SHORT)
     agent = Agent.of(resolved)
-    checkpoints = Checkpoints(tmp_path / "run", tiny().config)
+    checkpoints = Checkpoints(tmp_path / "run", short_run().config)
     checkpoints.find()
     with pytest.raises(
         StorageFault,

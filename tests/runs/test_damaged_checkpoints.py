@@ -9,12 +9,10 @@ from benchmarks.endings import contents
 
 from monotau.config.presets import resolve
 from monotau.errors import StorageFault
-from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints, generations
 from monotau.runs.runner import train_into
-from tests.support.disk_faults import train_undrawn
 from tests.support.loader_process import SETTINGS
-from tests.support.small_runs import SMALL, silent
+from tests.support.small_runs import SMALL, silent, skip_figures, train_undrawn
 
 RESOLVED = resolve("ndqfn-dpe", SMALL, SETTINGS | {"replay": {"kind": "prioritized"} | SETTINGS["replay"]})
 NEWEST, BEFORE = "00000004", "00000003"
@@ -132,8 +130,7 @@ def test_damage_to_the_pointer_does_no_harm(whole, tmp_path):
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_to_the_same_end(whole, tmp_path, monkeypatch):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
     directory = Path(shutil.copytree(whole, tmp_path / "run"))
     (directory / "result.json").unlink()
     path = directory / "checkpoints" / f"replay/{NEWEST}.safetensors"

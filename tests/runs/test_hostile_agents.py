@@ -20,9 +20,9 @@ from tests.support.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced
 
 
 @pytest.fixture
-def agent(strangers, tmp_path) -> Path:
+def agent(loader, tmp_path) -> Path:
     """A copy of a good agent."""
-    return Path(shutil.copytree(strangers.agent, tmp_path / "agent"))
+    return Path(shutil.copytree(loader.agent, tmp_path / "agent"))
 
 
 def edited(path: Path, where: str, value: Any) -> None:
@@ -35,29 +35,29 @@ def edited(path: Path, where: str, value: Any) -> None:
     path.write_text(json.dumps(whole))
 
 
-def test_a_good_agent_is_loaded_by_reading_alone(strangers):
-    assert strangers.ask("load", strangers.agent)["value"] == 2
-    assert strangers.ask("load", strangers.run / "best_agent")["value"] == 2
+def test_a_good_agent_is_loaded_by_reading_alone(loader):
+    assert loader.ask("load", loader.agent)["value"] == 2
+    assert loader.ask("load", loader.run / "best_agent")["value"] == 2
 
 
-def test_what_would_execute_data_does_not_go_unseen(strangers):
-    seen = {event.split()[0] for event in strangers.ask("control", strangers.agent)["events"]}
+def test_what_would_execute_data_does_not_go_unseen(loader):
+    seen = {event.split()[0] for event in loader.ask("control", loader.agent)["events"]}
     wanted = {"pickle.find_class", "compile", "exec", "marshal.loads", "socket.__new__", "subprocess.Popen", "import"}
     assert wanted <= seen
 
 
 @pytest.mark.parametrize("kind", [*TENSORS, *ODDITIES, *HUGE])
-def test_hostile_weights_are_refused(kind, strangers, agent):
+def test_hostile_weights_are_refused(kind, loader, agent):
     path = agent / "weights.safetensors"
     replaced(path, TENSORS[kind]() if kind in TENSORS else (ODDITIES | HUGE)[kind])
-    assert "weights.safetensors" in strangers.refusal("load", agent)
+    assert "weights.safetensors" in loader.refusal("load", agent)
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
-def test_hostile_settings_are_refused(kind, strangers, agent):
+def test_hostile_settings_are_refused(kind, loader, agent):
     path = agent / "agent.json"
     replaced(path, TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
-    message = strangers.refusal("load", agent)
+    message = loader.refusal("load", agent)
     assert "agent.json" in message or "there is no agent in" in message
 
 
@@ -98,12 +98,12 @@ ABSURD = [
 
 
 @pytest.mark.parametrize(("where", "value"), ABSURD, ids=lambda value: str(value)[:50])
-def test_absurd_sizes_are_refused_before_anything_is_made(where, value, strangers, agent):
+def test_absurd_sizes_are_refused_before_anything_is_made(where, value, loader, agent):
     path = agent / "agent.json"
     if where == "observation":
         value = {"channels_last": False, "scale": 1.0, "size": 1, "start": 0} | value
     edited(path, where, value)
-    strangers.refusal("load", agent)
+    loader.refusal("load", agent)
 
 
 HARMLESS = [
@@ -118,20 +118,20 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("where", "value"), HARMLESS, ids=str)
-def test_what_loading_does_not_need_is_neither_made_nor_imported(where, value, strangers, agent):
+def test_what_loading_does_not_need_is_neither_made_nor_imported(where, value, loader, agent):
     edited(agent / "agent.json", where, value)
-    assert strangers.ask("load", agent)["value"] == 2
+    assert loader.ask("load", agent)["value"] == 2
 
 
-def test_an_environment_is_made_for_a_file_only_if_nothing_in_it_names_a_module(strangers):
-    env = read_about(strangers.agent)[0].env
+def test_an_environment_is_made_for_a_file_only_if_nothing_in_it_names_a_module(loader):
+    env = read_about(loader.agent)[0].env
     assert is_harmless(env)
     assert is_harmless(replace(env, kwargs={"size": 4, "stochastic": True, "cost": 0.5, "map_name": "8x8"}))
     assert not is_harmless(replace(env, kwargs={"size": 4, "env_id": "module:Env-v0"}))
     assert not is_harmless(replace(env, id="module:Env-v0"))
 
 
-def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(strangers, agent):
+def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(loader, agent):
     edited(agent / "agent.json", "config/head/hidden", 10**9)
     config, made_for, _ = read_about(agent)
     entries: dict[str, Any] = {}
@@ -142,7 +142,7 @@ def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(str
         entries[name] = {"dtype": NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(entries).encode()
     sparse(agent / "weights.safetensors", struct.pack("<Q", len(text)) + text, 8 + len(text) + end)
-    message = strangers.refusal("load", agent)
+    message = loader.refusal("load", agent)
     assert f"weights.safetensors holds {end} bytes of numbers, but this machine has " in message
 
 
@@ -157,13 +157,13 @@ def test_a_brain_without_memory_has_the_names_types_and_shapes_of_a_real_one(pre
     }
 
 
-def test_a_directory_of_an_agent_may_be_a_link(strangers, tmp_path):
-    (tmp_path / "link").symlink_to(strangers.agent)
-    assert strangers.ask("load", tmp_path / "link")["value"] == 2
+def test_a_directory_of_an_agent_may_be_a_link(loader, tmp_path):
+    (tmp_path / "link").symlink_to(loader.agent)
+    assert loader.ask("load", tmp_path / "link")["value"] == 2
 
 
-def test_sizes_whose_product_no_number_holds_are_no_network(strangers, agent):
+def test_sizes_whose_product_no_number_holds_are_no_network(loader, agent):
     edited(agent / "agent.json", "config/head/hidden", 2**62)
-    assert "the sizes in the settings are no network's: " in strangers.refusal("load", agent)
+    assert "the sizes in the settings are no network's: " in loader.refusal("load", agent)
     with pytest.raises(ConfigError, match="the sizes in the settings are no network's: "):
         Agent.load(agent)

@@ -11,7 +11,7 @@ import pytest
 
 from monotau.runs.files import record_of, to_json
 from tests.support.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced
-from tests.support.loader_process import Strangers
+from tests.support.loader_process import LoaderProcess
 
 NEWEST, BEFORE = "00000004", "00000003"
 SEGMENT = f"replay/{NEWEST}.safetensors"
@@ -19,9 +19,9 @@ FILES = [f"{NEWEST}/weights.safetensors", f"{NEWEST}/training.safetensors", SEGM
 
 
 @pytest.fixture
-def run(strangers, tmp_path) -> Path:
+def run(loader, tmp_path) -> Path:
     """A copy of a good run."""
-    return Path(shutil.copytree(strangers.run, tmp_path / "run"))
+    return Path(shutil.copytree(loader.run, tmp_path / "run"))
 
 
 def names(run: Path) -> set[str]:
@@ -41,9 +41,9 @@ def part(run: Path, name: str) -> dict[str, Any]:
     return plain
 
 
-def fallback(strangers: Strangers, run: Path) -> str:
+def fallback(loader: LoaderProcess, run: Path) -> str:
     """Resume from the generation before the newest, and return what is said about that one."""
-    iteration, (pointer, warning) = strangers.ask("resume", run)["value"]
+    iteration, (pointer, warning) = loader.ask("resume", run)["value"]
     assert iteration == 3
     assert f"LATEST names '{NEWEST}', but the newest checkpoint that can be used is {BEFORE}" in pointer
     assert "\n" not in warning
@@ -52,9 +52,9 @@ def fallback(strangers: Strangers, run: Path) -> str:
     return text
 
 
-def test_a_good_run_is_resumed_by_nothing_but_files(strangers, run):
-    assert strangers.ask("state", run)["value"] == "finished"
-    assert strangers.ask("resume", run)["value"] == [4, []]
+def test_a_good_run_is_resumed_by_nothing_but_files(loader, run):
+    assert loader.ask("state", run)["value"] == "finished"
+    assert loader.ask("resume", run)["value"] == [4, []]
 
 
 # Their sizes alone give these away; what is inside matters where the manifest is forged too.
@@ -62,12 +62,12 @@ LIKELY = {kind: TENSORS[kind] for kind in ("a pickle", "a file of torch.save", "
 
 
 @pytest.mark.parametrize("kind", [*LIKELY, *ODDITIES, *HUGE])
-def test_hostile_files_of_the_newest_checkpoint_are_put_aside_for_the_one_before(kind, strangers, run, tmp_path):
+def test_hostile_files_of_the_newest_checkpoint_are_put_aside_for_the_one_before(kind, loader, run, tmp_path):
     for number, file in enumerate(FILES):
         copy = Path(shutil.copytree(run, tmp_path / str(number)))
         replaced(copy / "checkpoints" / file, LIKELY[kind]() if kind in LIKELY else (ODDITIES | HUGE)[kind])
         before = names(copy)
-        assert file in fallback(strangers, copy)
+        assert file in fallback(loader, copy)
         aside = {SEGMENT, NEWEST} if file == SEGMENT else {NEWEST}
         moved = {name.replace(f"checkpoints/{old}", f"checkpoints/{old}.damaged") for old in aside for name in before}
         assert names(copy) <= moved | before
@@ -75,7 +75,7 @@ def test_hostile_files_of_the_newest_checkpoint_are_put_aside_for_the_one_before
 
 
 @pytest.mark.parametrize("kind", TENSORS)
-def test_hostile_files_with_a_forged_manifest_are_refused(kind, strangers, run, tmp_path):
+def test_hostile_files_with_a_forged_manifest_are_refused(kind, loader, run, tmp_path):
     for number, file in enumerate(FILES):
         copy = Path(shutil.copytree(run, tmp_path / str(number)))
         path = copy / "checkpoints" / file
@@ -83,16 +83,16 @@ def test_hostile_files_with_a_forged_manifest_are_refused(kind, strangers, run, 
         group = "segments" if file == SEGMENT else "files"
         signed(copy, NEWEST, **{group: part(copy, group) | {path.name: list(record_of(path))}})
         before = names(copy)
-        message = strangers.refusal("resume", copy)
+        message = loader.refusal("resume", copy)
         assert f"checkpoints/{NEWEST} does not fit this run, though it is undamaged: " in message
         assert names(copy) == before
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
-def test_a_hostile_manifest_is_put_aside_for_the_one_before(kind, strangers, run):
+def test_a_hostile_manifest_is_put_aside_for_the_one_before(kind, loader, run):
     path = run / "checkpoints" / NEWEST / "manifest.json"
     replaced(path, TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
-    assert f"{NEWEST}/manifest.json" in fallback(strangers, run)
+    assert f"{NEWEST}/manifest.json" in fallback(loader, run)
     assert os.path.lexists(run / "checkpoints" / f"{NEWEST}.damaged" / "manifest.json")
 
 
@@ -126,23 +126,23 @@ FORGED = [
 
 
 @pytest.mark.parametrize("changes", FORGED, ids=lambda changes: str(changes)[:60])
-def test_a_forged_manifest_is_put_aside_for_the_one_before(changes, strangers, run):
+def test_a_forged_manifest_is_put_aside_for_the_one_before(changes, loader, run):
     signed(run, NEWEST, **changes)
-    assert f"{NEWEST}/manifest.json" in fallback(strangers, run)
+    assert f"{NEWEST}/manifest.json" in fallback(loader, run)
 
 
-def test_a_manifest_that_speaks_of_more_than_there_is_is_not_believed(strangers, run):
+def test_a_manifest_that_speaks_of_more_than_there_is_is_not_believed(loader, run):
     size, digest = part(run, "files")["training.safetensors"]
     signed(run, NEWEST, files=part(run, "files") | {"training.safetensors": [2**62, digest]})
     wanted = f"training.safetensors is damaged: it has {size} bytes, but {2**62} were written"
-    assert wanted in fallback(strangers, run)
+    assert wanted in fallback(loader, run)
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
-def test_a_hostile_pointer_to_the_newest_checkpoint_does_no_harm(kind, strangers, run):
+def test_a_hostile_pointer_to_the_newest_checkpoint_does_no_harm(kind, loader, run):
     path = run / "checkpoints" / "LATEST"
     replaced(path, TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
-    iteration, warnings = strangers.ask("resume", run)["value"]
+    iteration, warnings = loader.ask("resume", run)["value"]
     assert iteration == 4
     assert len(warnings) == 1
     assert str(path) in warnings[0]
@@ -150,50 +150,50 @@ def test_a_hostile_pointer_to_the_newest_checkpoint_does_no_harm(kind, strangers
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
-def test_a_hostile_log_stops_the_run_and_nothing_is_lost(kind, strangers, run):
+def test_a_hostile_log_stops_the_run_and_nothing_is_lost(kind, loader, run):
     replaced(run / "metrics.jsonl", TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
     before = names(run)
-    message = strangers.refusal("resume", run)
+    message = loader.refusal("resume", run)
     assert "no checkpoint in " in message
     assert "metrics.jsonl" in message
     assert names(run) == before
 
 
 @pytest.mark.parametrize("text", ["[]\n{}\n", "null\n", "1\n{}\n", "[" * 100_000 + "\n{}\n", "\xff\n{}\n"], ids=str)
-def test_a_log_with_a_forged_manifest_is_refused(text, strangers, run):
+def test_a_log_with_a_forged_manifest_is_refused(text, loader, run):
     path = run / "metrics.jsonl"
     path.write_bytes(text.encode("latin-1"))
     signed(run, NEWEST, logs=part(run, "logs") | {path.name: list(record_of(path))})
-    assert "metrics.jsonl, line 1 is " in strangers.refusal("resume", run)
+    assert "metrics.jsonl, line 1 is " in loader.refusal("resume", run)
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
-def test_hostile_settings_of_a_run_are_refused(kind, strangers, run):
+def test_hostile_settings_of_a_run_are_refused(kind, loader, run):
     replaced(run / "config.json", TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
-    message = strangers.refusal("state", run)
+    message = loader.refusal("state", run)
     assert "config.json" in message or "holds another run: it differs in" in message
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "checkpoints/replay"])
-def test_checkpoints_that_are_elsewhere_are_refused_and_nothing_is_removed_there(name, strangers, run, tmp_path):
+def test_checkpoints_that_are_elsewhere_are_refused_and_nothing_is_removed_there(name, loader, run, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(run / name, elsewhere)
     (run / name).symlink_to(elsewhere)
     for precious in (".mine.tmp", "mine.safetensors"):
         (elsewhere / precious).write_text("precious")
     before = names(elsewhere)
-    assert f"{name} is a link, but must be a directory of the run" in strangers.refusal("resume", run)
+    assert f"{name} is a link, but must be a directory of the run" in loader.refusal("resume", run)
     assert names(elsewhere) == before
 
 
-def test_a_generation_that_is_elsewhere_is_put_aside(strangers, run, tmp_path):
+def test_a_generation_that_is_elsewhere_is_put_aside(loader, run, tmp_path):
     shutil.move(run / "checkpoints" / NEWEST, tmp_path / "elsewhere")
     (run / "checkpoints" / NEWEST).symlink_to(tmp_path / "elsewhere")
-    assert f"{NEWEST} is not a directory" in fallback(strangers, run)
+    assert f"{NEWEST} is not a directory" in fallback(loader, run)
     assert (run / "checkpoints" / f"{NEWEST}.damaged").is_symlink()
     assert len(names(tmp_path / "elsewhere")) == 4
 
 
-def test_a_segment_that_is_gone_costs_the_newest_checkpoint_only(strangers, run):
+def test_a_segment_that_is_gone_costs_the_newest_checkpoint_only(loader, run):
     (run / "checkpoints" / SEGMENT).unlink()
-    assert f"{SEGMENT} cannot be read: No such file" in fallback(strangers, run)
+    assert f"{SEGMENT} cannot be read: No such file" in fallback(loader, run)

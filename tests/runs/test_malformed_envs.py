@@ -20,16 +20,25 @@ from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.files import read_json
 from monotau.runs.runner import train_into
-from tests.support.malformed_envs import IMAGE, LEFT_OUT, SECOND_ITERATION, STATES, TINY, VECTOR, World, at, only_in
-from tests.support.small_runs import silent
+from tests.support.malformed_envs import (
+    IMAGE,
+    LEFT_OUT,
+    SECOND_ITERATION,
+    STATES,
+    TINY,
+    VECTOR,
+    MalformedEnv,
+    at,
+    only_in,
+)
+from tests.support.small_runs import silent, skip_figures
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Neither the wait for the disk nor figures are in question here."""
+    """Skip the wait for the disk and the drawing of figures."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
 
 
 def train(directory, source, **settings):
@@ -90,7 +99,7 @@ def test_an_observation_that_is_not_of_its_space_stops_the_run(name, moment, tmp
     space, observation, cause = OBSERVATIONS[name]
     source = only_in(SECOND_ITERATION, space=space, step=at(moment, observation=observation))
     message = stopped(tmp_path, source, torso={"width": 8})
-    assert message.startswith(f"World, step {20 + moment}: ")
+    assert message.startswith(f"MalformedEnv, step {20 + moment}: ")
     assert cause in message
 
 
@@ -99,7 +108,7 @@ def test_an_observation_that_is_not_of_its_space_stops_the_run(name, moment, tmp
 def test_a_first_observation_that_is_not_of_its_space_stops_the_run(name, count, tmp_path):
     _, observation, cause = OBSERVATIONS[name]
     message = stopped(tmp_path, only_in(SECOND_ITERATION, reset=at(count, observation=observation)))
-    assert message.startswith(f"World, step {20 + 5 * (count - 1)}: ")
+    assert message.startswith(f"MalformedEnv, step {20 + 5 * (count - 1)}: ")
     assert cause in message
 
 
@@ -132,7 +141,7 @@ ANSWERS = {
 def test_a_step_that_answers_wrongly_stops_the_run(name, tmp_path):
     change, cause = ANSWERS[name]
     message = stopped(tmp_path, only_in(SECOND_ITERATION, step=at(8, **change)))
-    assert message.startswith("World, step 28: ")
+    assert message.startswith("MalformedEnv, step 28: ")
     assert cause in message
 
 
@@ -153,16 +162,16 @@ RESETS = {
 def test_a_reset_that_answers_wrongly_stops_the_run(name, count, tmp_path):
     change, cause = RESETS[name]
     message = stopped(tmp_path, only_in(SECOND_ITERATION, reset=at(count, **change)))
-    assert message.startswith(f"World, step {20 + 5 * (count - 1)}: {cause}")
+    assert message.startswith(f"MalformedEnv, step {20 + 5 * (count - 1)}: {cause}")
 
 
 def test_a_step_that_returns_nothing_stops_the_run(tmp_path):
     nothing = at(8, observation=None, reward=LEFT_OUT, terminated=LEFT_OUT, truncated=LEFT_OUT, info=LEFT_OUT)
     message = stopped(tmp_path, only_in(SECOND_ITERATION, step=nothing))
-    assert message.startswith("World, step 28: step returned None, but must return 5 values: observation, reward,")
+    assert message.startswith("MalformedEnv, step 28: step returned None, but must return 5 values: observation, rew")
 
 
-def failing_from(life, make=World):
+def failing_from(life, make=MalformedEnv):
     """Return what makes worlds, until it fails."""
     lives = itertools.count(1)
 
@@ -181,31 +190,31 @@ def test_an_environment_that_cannot_be_made_is_refused(tmp_path):
 
 def test_an_environment_that_cannot_be_made_again_stops_the_run(tmp_path):
     message = stopped(tmp_path, failing_from(SECOND_ITERATION))
-    assert message.startswith("World, step 20: it was made before, but cannot be made again: ")
+    assert message.startswith("MalformedEnv, step 20: it was made before, but cannot be made again: ")
     assert "PermissionError: no licence" in message
 
 
 def test_environments_of_one_callable_that_differ_stop_the_run(tmp_path):
     spaces_in_turn = (spaces.Box(-1, 1, (2 + (life > 5),), np.float32) for life in itertools.count())
-    message = stopped(tmp_path, lambda: World(next(spaces_in_turn)), env={"num_envs": 2})
-    assert message.startswith("World, step 20: it was made before, but cannot be made again: RuntimeError: ")
+    message = stopped(tmp_path, lambda: MalformedEnv(next(spaces_in_turn)), env={"num_envs": 2})
+    assert message.startswith("MalformedEnv, step 20: it was made before, but cannot be made again: RuntimeError: ")
 
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_an_environment_without_actions_is_refused(count):
     def source():
-        world = World()
+        world = MalformedEnv()
         world.action_space.n = np.int64(count)  # Discrete itself would refuse it
         return world
 
-    with pytest.raises(ConfigError, match=r"World: the action space is .* with at least one action"):
+    with pytest.raises(ConfigError, match=r"MalformedEnv: the action space is .* with at least one action"):
         resolve("dqn", TINY, source=source)
 
 
 def test_a_close_that_raises_is_a_warning_and_hides_no_fault(tmp_path):
     broken = {"close": RuntimeError("no\nscreen")}
-    with pytest.warns(RuntimeWarning, match="World: closing it raised RuntimeError: no screen"):
-        assert train(tmp_path / "whole", lambda: World(**broken))["steps"] == 40
+    with pytest.warns(RuntimeWarning, match="MalformedEnv: closing it raised RuntimeError: no screen"):
+        assert train(tmp_path / "whole", lambda: MalformedEnv(**broken))["steps"] == 40
     with pytest.warns(RuntimeWarning, match="closing it raised"):
         message = stopped(tmp_path / "cut", only_in(SECOND_ITERATION, step=at(8, reward=math.nan), **broken))
     assert "the reward nan" in message
@@ -231,18 +240,18 @@ UNUSUAL = {
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_what_is_only_unusual_is_learned_from(name, tmp_path):
     with warnings.catch_warnings(action="error"):
-        assert train(tmp_path, lambda: World(**UNUSUAL[name]))["steps"] == 40
+        assert train(tmp_path, lambda: MalformedEnv(**UNUSUAL[name]))["steps"] == 40
 
 
 def test_an_evaluation_of_episodes_without_end_is_cut(tmp_path):
-    result = train(tmp_path, lambda: World(length=10**9))
+    result = train(tmp_path, lambda: MalformedEnv(length=10**9))
     assert result["final"]["length_mean"] == result["final"]["return_mean"] == 7
 
 
 def test_ten_thousand_actions_are_learned_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "draw_most_telling_state", draw_most_telling_state)
     settings = {"head": {"hidden": 2}, "evaluation": {"episode_cap_steps": 1}, "steps": 20}
-    assert train(tmp_path, lambda: World(actions=10_000), **settings)["updates"] > 0
+    assert train(tmp_path, lambda: MalformedEnv(actions=10_000), **settings)["updates"] > 0
     assert (tmp_path / "quantile_functions.png").stat().st_size > 0
 
 

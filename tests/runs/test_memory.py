@@ -24,7 +24,8 @@ from monotau.runs.memory import LARGEST_SHARE, LIBRARY_BYTES, MemoryPlan
 from monotau.runs.metrics import Log
 from monotau.runs.progress import Display
 from monotau.runs.runner import train_agent, train_into
-from tests.support.small_runs import SMALL, SMALL_FLAGS, Frames, silent, small_run
+from tests.support.envs import Frames
+from tests.support.small_runs import SMALL, SMALL_FLAGS, silent, skip_figures, small_run
 
 
 def layout(lanes=1, frame_shape=(84, 84), frame_dtype="uint8"):
@@ -185,8 +186,7 @@ def test_a_refusal_says_what_to_use_instead():
 def scarce(monkeypatch):
     """A machine with half the memory that the libraries take."""
     monkeypatch.setattr(memory, "available_bytes", lambda: LIBRARY_BYTES // 2)
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
 
 
 def test_a_run_that_does_not_fit_leaves_no_directory(scarce, tmp_path, capsys):

@@ -3,33 +3,15 @@
 import io
 import json
 import math
-import struct
 
 import pytest
 from rich.console import Console
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.record_writer import masked_crc32c
 
 from monotau.errors import ConfigError
 from monotau.runs.files import record_of
 from monotau.runs.metrics import Log, read_lines
 from monotau.runs.progress import FIELDS, Display
-
-
-def scalars(directory):
-    """{(tag, step): value} of a TensorBoard file: records of length, its checksum, an event and its checksum."""
-    (path,) = directory.glob("events.out.tfevents.*")
-    data, position, found = path.read_bytes(), 0, {}
-    while position < len(data):
-        (length,) = struct.unpack_from("<Q", data, position)
-        text = data[position + 12 : position + 12 + length]
-        event = Event.FromString(text)
-        sums = [struct.unpack_from("<I", data, place)[0] for place in (position + 8, position + 12 + length)]
-        assert sums == [masked_crc32c(data[position : position + 8]), masked_crc32c(text)]
-        assert (position == 0) == (event.file_version == "brain.Event:2")
-        found |= {(value.tag, event.step): value.simple_value for value in event.summary.value}
-        position += 16 + length
-    return found
+from tests.support.tensorboard import scalars
 
 
 @pytest.fixture

@@ -24,15 +24,15 @@ from monotau.runs.process import locked
 from monotau.runs.runner import train_into
 from monotau.runs.tensorboard import FILE_NAME
 from monotau.runs.tensors import read_tensors
-from tests.runs.test_metrics import scalars
-from tests.support.disk_faults import TOUCHES, Cut, fail_at, tiny, train_undrawn
-from tests.support.small_runs import SMALL, Frames, silent
+from tests.support.disk_faults import DISK_OPERATIONS, Crash, fail_at
+from tests.support.envs import Frames
+from tests.support.small_runs import SMALL, short_run, silent, skip_figures, train_undrawn
+from tests.support.tensorboard import scalars
 
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
 
 
 def told(directory, resolved):
@@ -49,19 +49,19 @@ FAST = ("dqn", "c51", "fqf", "rainbow", "ndqfn-dpe", "ndqfn-deep-dpe", "iqn-dltv
     "preset", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
 )
 def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, tmp_path, monkeypatch):
-    resolved = tiny(preset, optimiser={"anneal": 0.1})
+    resolved = short_run(preset, optimiser={"anneal": 0.1})
     train_into(tmp_path / "whole", resolved, silent())
     real, cuts = runner.Training.evaluate, [1, 3, 4]
 
     def evaluate(training):
         if training.iteration in cuts:
             cuts.remove(training.iteration)
-            raise Cut
+            raise Crash
         return real(training)
 
     monkeypatch.setattr(runner.Training, "evaluate", evaluate)
     while cuts:
-        with pytest.raises(Cut):
+        with pytest.raises(Crash):
             train_into(tmp_path / "cut", resolved, silent())
     assert "going on from step 240" in told(tmp_path / "cut", resolved)
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
@@ -76,23 +76,23 @@ def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, t
 def whole(tmp_path_factory):
     """A finished run, and its end."""
     directory = tmp_path_factory.mktemp("whole") / "run"
-    train_undrawn(directory, tiny())
+    train_undrawn(directory, short_run())
     return directory
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOUCHES)
+@pytest.mark.parametrize("name", DISK_OPERATIONS)
 def test_a_run_cut_off_at_any_touch_of_the_disk_goes_on_from_the_old_or_the_new_state(
     name, whole, tmp_path, monkeypatch
 ):
-    resolved, count, cuts = tiny(), 0, 0
+    resolved, count, cuts = short_run(), 0, 0
     while True:
         directory = tmp_path / str(count)
         with monkeypatch.context() as patch:
-            fail_at(patch, name, count, Cut())
+            fail_at(patch, name, count, Crash())
             try:
                 train_into(directory, resolved, silent())
-            except Cut:
+            except Crash:
                 cuts += 1
         if not directory.exists():
             count += 1
@@ -107,7 +107,7 @@ def test_a_run_cut_off_at_any_touch_of_the_disk_goes_on_from_the_old_or_the_new_
 
 
 def test_a_damaged_generation_is_put_aside_and_made_anew(tmp_path, monkeypatch):
-    resolved = tiny()
+    resolved = short_run()
     train_into(tmp_path / "whole", resolved, silent())
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
@@ -125,7 +125,7 @@ def test_another_version_goes_on_with_a_warning(whole, tmp_path, monkeypatch):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     monkeypatch.setattr(runner, "version", lambda name: "0.0.7")
-    text = told(tmp_path / "run", tiny())
+    text = told(tmp_path / "run", short_run())
     assert f"warning: the checkpoint is of monotau {version('monotau')}, this is 0.0.7: the end may differ" in text
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
@@ -133,17 +133,17 @@ def test_another_version_goes_on_with_a_warning(whole, tmp_path, monkeypatch):
 def test_a_second_process_in_the_same_directory_is_refused_and_changes_nothing(tmp_path):
     (tmp_path / "run").mkdir()
     with locked(tmp_path / "run"), pytest.raises(ConfigError, match=r"process \d+ is training into the run directory"):
-        train_into(tmp_path / "run", tiny(), silent())
+        train_into(tmp_path / "run", short_run(), silent())
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
-    train_into(tmp_path / "run", tiny(), silent())
+    train_into(tmp_path / "run", short_run(), silent())
 
 
 def test_a_full_disk_stops_the_run_with_a_typed_error_and_the_same_command_goes_on(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         fail_at(patch, "fsync", 40, OSError(errno.ENOSPC, "No space left on device"))
         with pytest.raises(StorageFault, match=r"cannot be written to: .*No space left.*; the last good checkpoint is"):
-            train_into(tmp_path / "run", tiny(), silent())
-    train_into(tmp_path / "run", tiny(), silent())
+            train_into(tmp_path / "run", short_run(), silent())
+    train_into(tmp_path / "run", short_run(), silent())
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
 
@@ -158,7 +158,7 @@ def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, mo
 
     monkeypatch.setattr(Training, "iterate", iterate)
     with pytest.raises(Divergence, match=r"the loss is nan .* See \S+diagnosis\.json; the last good .* would end"):
-        train_into(tmp_path / "run", tiny(), silent())
+        train_into(tmp_path / "run", short_run(), silent())
     said = read_json(tmp_path / "run" / "diagnosis.json")
     assert (said["iteration"], said["step"] > 120, "the loss is nan" in said["error"]) == (2, True, True)
     assert said["batch"]["rewards"]["not_finite"] == 0
@@ -166,7 +166,7 @@ def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, mo
     bad = {name for name, numbers in said["weights"].items() if numbers["not_finite"]}
     assert len(bad) == 1
     assert said["last_lines"][-1]["step"] <= said["step"]
-    found = Checkpoints(tmp_path / "run", tiny().config)
+    found = Checkpoints(tmp_path / "run", short_run().config)
     assert (found.find(), found.manifest.iteration) == ([], 2)
 
 
@@ -175,8 +175,8 @@ def test_an_environment_of_your_own_is_trained_into_a_directory_and_resumed(tmp_
         return train_agent(Frames, tmp_path / "run", "dqn", 3, verbose=False, **(SMALL | {"head": {"hidden": 8}}))
 
     with monkeypatch.context() as patch:
-        fail_at(patch, "fsync", 30, Cut())
-        with pytest.raises(Cut):
+        fail_at(patch, "fsync", 30, Crash())
+        with pytest.raises(Crash):
             train()
     agent = train()
     assert agent.config.env.id == "Frames"
@@ -210,8 +210,8 @@ def test_what_was_measured_of_observations_and_rewards_goes_on_after_a_cut(tmp_p
 
     whole = train("whole")
     with monkeypatch.context() as patch:
-        fail_at(patch, "fsync", 30, Cut())
-        with pytest.raises(Cut):
+        fail_at(patch, "fsync", 30, Crash())
+        with pytest.raises(Crash):
             train("cut")
     again = train("cut")
     assert again.unit == whole.unit > 1.5  # a quarter of the deviation of returns of one to five rewards
@@ -227,16 +227,16 @@ def test_an_outcome_that_was_edited_is_refused_and_made_anew_without_it(text, wh
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text(text)
     with pytest.raises(ConfigError, match=r"result\.json is not what a run wrote \(.*\); remove it, and"):
-        train_into(tmp_path / "run", tiny(), silent())
+        train_into(tmp_path / "run", short_run(), silent())
     (tmp_path / "run" / "result.json").unlink()
-    train_into(tmp_path / "run", tiny(), silent())
+    train_into(tmp_path / "run", short_run(), silent())
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
 
 def test_metrics_without_their_first_line_are_not_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "evaluate_random", lambda training: None)
     with pytest.raises(StorageFault, match=r"metrics\.jsonl has no line of the random policy, which every run begins"):
-        train_into(tmp_path / "run", tiny(), silent())
+        train_into(tmp_path / "run", short_run(), silent())
 
 
 def test_checkpoints_that_are_gone_are_not_passed_over_in_silence(whole, tmp_path):
@@ -245,9 +245,9 @@ def test_checkpoints_that_are_gone_are_not_passed_over_in_silence(whole, tmp_pat
     for path in generations(tmp_path / "run" / "checkpoints"):
         shutil.rmtree(path)
     with pytest.raises(StorageFault, match=r"LATEST is there, but no checkpoint: bring them back from a copy, or"):
-        train_into(tmp_path / "run", tiny(), silent())
+        train_into(tmp_path / "run", short_run(), silent())
     (tmp_path / "run" / "checkpoints" / "LATEST").unlink()
-    text = told(tmp_path / "run", tiny())
+    text = told(tmp_path / "run", short_run())
     assert "an earlier attempt at this run left no checkpoint; starting over" in text
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
@@ -256,5 +256,5 @@ def test_the_events_of_tensorboard_are_made_anew_from_the_metrics(whole, tmp_pat
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     (tmp_path / "run" / FILE_NAME).unlink()
-    train_into(tmp_path / "run", tiny(), silent())
+    train_into(tmp_path / "run", short_run(), silent())
     assert scalars(tmp_path / "run").keys() == scalars(whole).keys()

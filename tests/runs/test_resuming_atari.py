@@ -18,8 +18,8 @@ from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.metrics import Log
 from monotau.runs.progress import Display
 from monotau.runs.runner import train_into
-from tests.support.disk_faults import Cut, train_undrawn
-from tests.support.small_runs import silent
+from tests.support.disk_faults import Crash
+from tests.support.small_runs import silent, skip_figures, train_undrawn
 
 pytest.importorskip("ale_py")
 
@@ -52,8 +52,7 @@ CELLS = [("noop", 1), ("noop", 4), ("sticky", 1), ("sticky", 4)]
 def test_pong_cut_off_before_and_after_evaluations_ends_as_if_it_had_not_been(
     protocol, num_envs, tmp_path, monkeypatch
 ):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
     resolved = pong(protocol, num_envs)
     train_into(tmp_path / "whole", resolved, silent())
     real, cuts = runner.Checkpoints.save, [1, 2]
@@ -62,11 +61,11 @@ def test_pong_cut_off_before_and_after_evaluations_ends_as_if_it_had_not_been(
         real(checkpoints, agent, training, seconds)
         if training.iteration in cuts:
             cuts.remove(training.iteration)
-            raise Cut
+            raise Crash
 
     monkeypatch.setattr(runner.Checkpoints, "save", save)
     while cuts:
-        with pytest.raises(Cut):
+        with pytest.raises(Crash):
             train_into(tmp_path / "cut", resolved, silent())
     train_into(tmp_path / "cut", resolved, silent())
     end = end_of(tmp_path / "whole")
@@ -82,7 +81,7 @@ def test_pong_killed_three_times_ends_as_if_it_had_not_been(protocol, num_envs, 
     rng, seconds, kills = np.random.default_rng(0), 6.0, 0
     child = (
         "import sys; from pathlib import Path\n"
-        "from tests.runs.test_resuming_atari import pong; from tests.support.disk_faults import train_undrawn\n"
+        "from tests.runs.test_resuming_atari import pong; from tests.support.small_runs import train_undrawn\n"
         "train_undrawn(Path(sys.argv[1]), pong(sys.argv[2], int(sys.argv[3])))"
     )
     command = [sys.executable, "-c", child, str(tmp_path / "killed"), protocol, str(num_envs)]

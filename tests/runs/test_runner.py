@@ -22,8 +22,8 @@ from monotau.runs import runner
 from monotau.runs.files import read_json, unfinished, write_json
 from monotau.runs.metrics import TIMING, read_lines
 from monotau.runs.runner import FILES, default_directory, state_of, train_into
-from tests.runs.test_metrics import scalars
-from tests.support.small_runs import SMALL, silent, small_run
+from tests.support.small_runs import SMALL, silent, skip_figures, small_run
+from tests.support.tensorboard import scalars
 
 EVAL = {"return_mean", "return_std", "episodes", "policy", "crossing", "seconds"}
 TRAIN = {"loss", "bonus_mean", "crossing", "dead_increments", "updates_per_second", "updates", "epsilon", "return_mean"}
@@ -52,8 +52,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Drawing takes longer than these runs."""
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
 
 
 def test_a_run_leaves_every_file_it_names_and_no_other(finished):

@@ -19,9 +19,9 @@ import pytest
 from monotau.errors import ConfigError
 from monotau.suites.command import SuiteCommand, _request
 from monotau.suites.grid import read_suite
-from tests.suites.test_command import TINY, ends, said, wait_for, written
+from tests.support.suites import TINY_SUITE, learned_weights, output_of, suite_file, wait_for
 
-LONGER = {"settings": TINY["settings"] | {"steps": 3_000, "iteration_steps": 100}, "seeds": 2}
+LONGER = {"settings": TINY_SUITE["settings"] | {"steps": 3_000, "iteration_steps": 100}, "seeds": 2}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def words(file: str, out: Path, *more: str) -> list[str]:
 
 def learned(out: Path) -> dict[str, Any]:
     """All that runs have come to, without the time it took."""
-    found: dict[str, Any] = dict(ends(out))
+    found: dict[str, Any] = dict(learned_weights(out))
     for path in [*out.glob("*/metrics.jsonl"), *out.glob("*/result.json")]:
         lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
         found[f"{path.parent.name}/{path.name}"] = [
@@ -79,7 +79,7 @@ def _line(pid: int, parents: dict[int, int]) -> Iterator[int]:
 
 @pytest.mark.slow
 def test_a_node_that_dies_in_the_middle_changes_nothing(tmp_path, place, nodes):
-    file, out = written(tmp_path, **LONGER), tmp_path / "out"
+    file, out = suite_file(tmp_path, **LONGER), tmp_path / "out"
     subprocess.run(words(file, tmp_path / "whole", "--jobs", "2", "--threads", "1"), check=True, capture_output=True)
     driver = subprocess.Popen(
         words(file, out, "--ray", nodes["address"]),
@@ -104,13 +104,13 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(tmp_path, place, nodes):
     assert "4 of 4 runs are finished" in text
     assert re.search(r"to be tried again: lost with its worker or node \(\w+\)", text)
     assert learned(out) == learned(tmp_path / "whole")
-    assert len(ends(out)) == 4
+    assert len(learned_weights(out)) == 4
     assert "Traceback" not in errors
 
 
 @pytest.mark.slow
 def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path, place, nodes):
-    file, out = written(tmp_path, **LONGER), tmp_path / "out"
+    file, out = suite_file(tmp_path, **LONGER), tmp_path / "out"
     subprocess.run(words(file, tmp_path / "whole", "--jobs", "2", "--threads", "1"), check=True, capture_output=True)
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, 143)):
         driver = subprocess.Popen(
@@ -132,7 +132,7 @@ def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path
 
 @pytest.mark.slow
 def test_what_is_refused_is_one_line_in_time_and_leaves_nothing(tmp_path, place, nodes):
-    file, out = written(tmp_path), tmp_path / "out"
+    file, out = suite_file(tmp_path), tmp_path / "out"
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
         closed.close()
@@ -153,7 +153,7 @@ def test_what_is_refused_is_one_line_in_time_and_leaves_nothing(tmp_path, place,
 
 @pytest.mark.slow
 def test_a_ray_of_ones_own_is_gone_with_its_driver(tmp_path, place):
-    file, out = written(tmp_path, presets=["dqn"], **LONGER), tmp_path / "out"
+    file, out = suite_file(tmp_path, presets=["dqn"], **LONGER), tmp_path / "out"
     driver = subprocess.Popen(
         words(file, out, "--ray", "local"), stdout=subprocess.PIPE, text=True, env=place, start_new_session=True
     )
@@ -185,13 +185,13 @@ def test_a_ray_of_ones_own_is_gone_with_its_driver(tmp_path, place):
 )
 def test_what_cannot_be_asked_for(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
-        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", **changes))
+        output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", **changes))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_run_with_actors_asks_for_their_cpus_and_memory_too(tmp_path):
-    settings = TINY["settings"] | {"actors": 3, "actor": {"cpus": 0.5}}
-    suite = read_suite(written(tmp_path, settings=settings))
+    settings = TINY_SUITE["settings"] | {"actors": 3, "actor": {"cpus": 0.5}}
+    suite = read_suite(suite_file(tmp_path, settings=settings))
     given = SuiteCommand(suite="", ray="auto")
     resolved = suite.resolve(suite.cells[0], 2)
     request = _request(given, resolved, 2)
@@ -203,5 +203,5 @@ def test_a_run_with_actors_asks_for_their_cpus_and_memory_too(tmp_path):
 def test_without_ray_nothing_is_begun(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'monotau\[cluster\]'"):
-        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", ray="local"))
+        output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", ray="local"))
     assert not (tmp_path / "out").exists()

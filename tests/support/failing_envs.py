@@ -1,4 +1,4 @@
-"""Environments that fail as processes do, for actors to live in; importable, since actors are other processes."""
+"""Environments that crash, hang or raise inside an actor; actors are other processes, which import them from here."""
 
 import os
 import time
@@ -9,8 +9,11 @@ import numpy as np
 from gymnasium import spaces
 
 
-class Counting(gym.Env):
-    """Shows its process and how many steps it has made; an episode has seven, and every third one is truncated."""
+class ProcessEnv(gym.Env):
+    """Observes its process id, step count and episode count.
+
+    Episodes last seven steps, and every third one is truncated.
+    """
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
     action_space = spaces.Discrete(2)
@@ -34,8 +37,8 @@ class Counting(gym.Env):
         return self.observation(), float(self.steps), terminated, over and not terminated, {}
 
 
-class Noting(Counting):
-    """Leaves the number of its process in a directory when it has made ten steps."""
+class PidFileEnv(ProcessEnv):
+    """Creates a file named after its process id once it has taken ten steps."""
 
     def __init__(self, directory):
         super().__init__(wait_seconds=0.005)
@@ -47,8 +50,8 @@ class Noting(Counting):
         return super().step(action)
 
 
-class Failing(Counting):
-    """Does something else in its thirtieth step, so often as there is no mark of it in a directory yet."""
+class FailingEnv(ProcessEnv):
+    """Exits, hangs or raises in its thirtieth step; marks in a directory count how often that has happened."""
 
     def __init__(self, directory, what, times=1):
         super().__init__()

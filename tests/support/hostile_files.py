@@ -1,4 +1,4 @@
-"""What a stranger may put in the place of a file: contents of the wrong kind, and things that are no files at all."""
+"""What an attacker may put in place of a file: malicious contents, and things that are not files at all."""
 
 import io
 import json
@@ -12,9 +12,14 @@ from typing import Any
 
 import torch
 
-from tests.support.loader_process import Bomb
-
 TERABYTE = 10**12
+
+
+class Bomb:
+    """Calls a function when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.getcwd, ()
 
 
 def header(text: str | bytes, length: int | None = None) -> bytes:
@@ -23,7 +28,7 @@ def header(text: str | bytes, length: int | None = None) -> bytes:
 
 
 def tensor(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), numbers: bytes = b"\0" * 8) -> bytes:
-    """A file of one tensor; each of its parts may be a lie."""
+    """Return a file with one tensor; every field can be falsified."""
     return header(json.dumps({"a": {"dtype": dtype, "shape": shape, "data_offsets": offsets}})) + numbers
 
 
@@ -111,13 +116,13 @@ TEXTS: dict[str, Callable[[], bytes]] = {
 
 
 def sparse(path: Path, start: bytes = b"", size: int = TERABYTE) -> None:
-    """A file that says it is large, and takes no room."""
+    """Write a file that claims to be large but takes no space on disk."""
     path.write_bytes(start)
     os.truncate(path, size)
 
 
 def huge(path: Path, dtype: str) -> None:
-    """A file in good order that holds one tensor of a terabyte."""
+    """Write a well-formed file that holds a single tensor of a terabyte."""
     text = json.dumps({"a": {"dtype": dtype, "shape": [TERABYTE], "data_offsets": [0, TERABYTE]}})
     sparse(path, header(text), 8 + len(text) + TERABYTE)
 
@@ -136,7 +141,7 @@ ODDITIES: dict[str, Callable[[Path, Path], None]] = {
     "a directory": in_a_directory,
     "a terabyte of zeros": lambda path, beside: sparse(path),
 }
-"""Each is given a path whose file was moved to another."""
+"""Each gets the path to fill, and the path to which the original file was moved."""
 
 HUGE: dict[str, Callable[[Path, Path], None]] = {
     "a terabyte in one tensor": lambda path, beside: huge(path, "U8"),
@@ -145,7 +150,7 @@ HUGE: dict[str, Callable[[Path, Path], None]] = {
 
 
 def replaced(path: Path, put: bytes | Callable[[Path, Path], None]) -> None:
-    """Put something hostile in the place of a file."""
+    """Replace a file with something hostile."""
     if isinstance(put, bytes):
         path.write_bytes(put)
     else:

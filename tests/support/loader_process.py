@@ -1,7 +1,7 @@
-"""A process that loads what a stranger may send, and measures what that costs and what it sets off.
+"""A process that loads untrusted files, measures the cost, and records any suspicious event that loading triggers.
 
-Each order is carried out in a child of its own, forked after all imports, so that memory and time are those of loading
-alone. Seconds are those of the processor: the machine may be busy with other things.
+It forks a child for every order after all imports are done, so that memory and time are those of loading alone. It
+measures CPU seconds, because the machine may be busy with other work.
 """
 
 import json
@@ -15,22 +15,18 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from tests.support.hostile_files import Bomb
+from tests.support.small_runs import SHORT, SMALL, silent, train_undrawn
+
+ROOT = Path(__file__).parents[2]
 LARGEST_SECONDS, LARGEST_MEGABYTES = 1.0, 100.0
 LARGEST_DATA = 6 * 10**9
 
-SETTINGS = {
-    "steps": 240,
-    "iteration_steps": 60,
-    "log_every_steps": 25,
-    "head": {"hidden": 8},
-    "env": {"num_envs": 2},
-    "replay": {"capacity_steps": 400, "warmup_steps": 20},
-}
+SETTINGS = SHORT | {"head": {"hidden": 8}, "replay": SHORT["replay"] | {"capacity_steps": 400}}
 
 
-class Strangers:
-    """The other end of the process: orders go in, what became of them comes out."""
+class LoaderProcess:
+    """The test's side of the process: sends orders and receives their results."""
 
     def __init__(self, home: Path) -> None:
         self.agent, self.run = home / "agent", home / "run"
@@ -46,7 +42,7 @@ class Strangers:
         assert self._answer() == {"ready": True}
 
     def ask(self, order: str, path: Path) -> dict[str, Any]:
-        """Carry out an order; the answer must have come at little cost, and by doing nothing but reading."""
+        """Send an order; assert that it cost little and did nothing but read."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps([order, str(path)]) + "\n")
         self._process.stdin.flush()
@@ -58,7 +54,7 @@ class Strangers:
         return answer
 
     def refusal(self, order: str, path: Path) -> str:
-        """Carry out an order that must be refused, in one line and by an error of ours."""
+        """Send an order and assert that it is refused with one of our errors, in a single line."""
         answer = self.ask(order, path)
         assert answer["error"] in ("ConfigError", "Damage", "StorageFault"), answer
         assert "\n" not in answer["message"]
@@ -69,7 +65,7 @@ class Strangers:
     def _answer(self) -> Any:
         assert self._process.stdout
         line = self._process.stdout.readline()
-        assert line, "the process has ended"
+        assert line, "the loader process has ended"
         return json.loads(line)
 
     def close(self) -> None:
@@ -92,7 +88,7 @@ KINDS = (
     "code.__new__",
     "cpython.run_",
 )
-"""Beginnings of the names of events that would let data run, or talk."""
+"""Prefixes of the audit events by which data could execute code or reach the network."""
 
 CHANGES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink", "os.chmod")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -102,7 +98,7 @@ watching: set[str] = set()
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """Note what must not happen while the order of now is carried out."""
+    """Record forbidden audit events while an order is being carried out."""
     if not watching:
         return
     changes = event in CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING)
@@ -119,28 +115,28 @@ def measured(prepare: Any, order: str, path: Path) -> dict[str, Any]:
     memory, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     try:
         answer["value"] = act()
-    except Exception as error:  # of any kind: the other end says which will do
+    except Exception as error:  # any kind: the test decides which errors are acceptable
         failure = error
     answer["seconds"] = time.process_time() - start
     answer["megabytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024
     watching.clear()
-    if failure:  # written down only now, since Python looks at source code for it
+    if failure:  # formatted only after the measurement, because it reads source files
         trace = "".join(traceback.format_exception(failure))[-2000:]
         answer |= {"error": type(failure).__name__, "message": str(failure), "trace": trace}
     return answer | {"events": events}
 
 
 def in_a_child(prepare: Any, order: str, path: Path) -> dict[str, Any]:
-    """Carry out an order in a child, which inherits what was imported."""
+    """Carry out an order in a child process, which inherits all imports."""
     out, into = os.pipe()
     if not (child := os.fork()):
         try:
-            # So that what is found here does not take the machine with it.
+            # A successful attack must not take the whole machine down.
             resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
             resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
             answer = json.dumps(measured(prepare, order, path)).encode()
         except BaseException:
-            answer = json.dumps({"error": "none of ours", "message": traceback.format_exc()}).encode()
+            answer = json.dumps({"error": "not one of ours", "message": traceback.format_exc()}).encode()
         with open(into, "wb") as file:
             file.write(answer)
         os._exit(0)
@@ -151,15 +147,8 @@ def in_a_child(prepare: Any, order: str, path: Path) -> dict[str, Any]:
     return json.loads(text) if text else {"error": "killed", "message": "", "events": [], "seconds": 30, "megabytes": 0}
 
 
-class Bomb:
-    """What a pickle may do."""
-
-    def __reduce__(self) -> Any:
-        return os.getcwd, ()
-
-
 def control() -> None:
-    """Do everything that must not be done."""
+    """Do everything that loading must never do."""
     import marshal
     import socket
 
@@ -172,7 +161,7 @@ def control() -> None:
 
 
 def serve(home: Path) -> None:
-    """Make an agent and a run, and carry out orders until there are no more."""
+    """Make an agent and a run, then carry out orders until standard input ends."""
     import torch
 
     from monotau.agent import Agent
@@ -181,7 +170,6 @@ def serve(home: Path) -> None:
     from monotau.runs.checkpoint import Checkpoints
     from monotau.runs.metrics import Log
     from monotau.runs.progress import Display
-    from tests.support.small_runs import SMALL, silent
 
     torch.set_num_threads(1)
     resolved = resolve("ndqfn-dpe", SMALL, SETTINGS)
@@ -205,11 +193,9 @@ def serve(home: Path) -> None:
 
         return resume
 
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        setattr(runner, name, lambda *_: None)
-    runner.train_into(home / "run", resolved, silent())
+    train_undrawn(home / "run", resolved)
     Agent.of(resolved).save(home / "agent")
-    for order, place in (("load", "agent"), ("state", "run"), ("resume", "run")):  # imports what is imported late
+    for order, place in (("load", "agent"), ("state", "run"), ("resume", "run")):  # triggers late imports
         measured(prepare, order, home / place)
     sys.addaudithook(watch)
     print(json.dumps({"ready": True}), flush=True)  # noqa: T201

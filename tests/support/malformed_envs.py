@@ -1,4 +1,4 @@
-"""A world whose every answer can be replaced, and the smallest run that has a checkpoint before it breaks."""
+"""An environment whose every answer a test can replace, and settings that save a checkpoint before it breaks."""
 
 import itertools
 
@@ -23,13 +23,13 @@ IMAGE = spaces.Box(0, 255, (10, 10, 1), np.uint8)
 STATES = spaces.Discrete(4, start=1)
 
 SECOND_ITERATION = 5
-"""Lives of a run: a look at the spaces, the random policy, an iteration, its evaluation, the second iteration."""
+"""A run makes its environment anew for: its spaces, the random policy, iteration 1, its evaluation, iteration 2."""
 
 LEFT_OUT = object()
 
 
-class World(gym.Env):
-    """Episodes of five steps, in which any answer can be replaced; an exception in its place is raised."""
+class MalformedEnv(gym.Env):
+    """Has episodes of five steps; tests can replace any part of an answer, also by an exception, which it raises."""
 
     def __init__(self, space=VECTOR, step=lambda count: {}, reset=lambda count: {}, close=None, length=5, actions=2):
         self.observation_space, self.action_space = space, spaces.Discrete(actions)
@@ -69,12 +69,12 @@ def told(answer):
 
 
 def at(moment, **change):
-    """Change an answer at one moment only."""
+    """Change the answer of one single step or reset."""
     return lambda count: change if count == moment else {}
 
 
-def only_in(life, **faults):
-    """Return what makes worlds, of which one life is faulty."""
-    lives = itertools.count(1)
+def only_in(made, **faults):
+    """Return a callable that makes environments, of which only number `made` is faulty."""
+    count = itertools.count(1)
     space = faults.pop("space", VECTOR)
-    return lambda: World(space, **(faults if next(lives) == life else {}))
+    return lambda: MalformedEnv(space, **(faults if next(count) == made else {}))

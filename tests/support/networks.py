@@ -1,4 +1,4 @@
-"""Small parts that many tests build on."""
+"""Networks small enough to check by hand, and batches to train them on."""
 
 from dataclasses import fields
 
@@ -16,13 +16,28 @@ from monotau.networks.torsos import Mlp
 from monotau.replay import Batch
 
 VECTOR = ObservationSpec(kind="vector", shape=(5,), dtype="float32", channels_last=False, scale=1.0, size=5)
+
+
+def image(*shape: int, dtype: str = "uint8", channels_last: bool = False, scale: float = 1 / 255) -> ObservationSpec:
+    """Return the specification of an image observation."""
+    return ObservationSpec(
+        kind="image",
+        shape=shape,
+        dtype=dtype,
+        channels_last=channels_last,
+        scale=scale,
+        size=torch.Size(shape).numel(),
+    )
+
+
+ATARI = image(84, 84)
 PLAIN = Layers()
 SMALL_NDQFN = Ndqfn(knots=6, hidden=7, cosines=4, online_fractions=3, target_fractions=5)
 SMALL_IQN = Iqn(online_fractions=3, target_fractions=5, action_fractions=4, hidden=7, cosines=4)
 
 
 def small_head(name: str) -> HeadConfig:
-    """Return a head from the table with sizes that all differ, as far as it has them."""
+    """Return the named head with small sizes, no two of which are equal where that matters."""
     sizes = {
         "knots": 6,
         "hidden": 7,
@@ -50,7 +65,7 @@ def small_factory(
     learning_rate: float = 1e-3,
     layers: Layers = PLAIN,
 ) -> NetworkFactory:
-    """Networks small enough to check by hand, with sizes that all differ."""
+    """Return a factory of tiny networks; their sizes differ from one another, so that mixed-up axes fail."""
     return NetworkFactory(
         spec,
         stack,
@@ -65,7 +80,7 @@ def small_factory(
 
 
 def random_batch(size: int = 9, actions: int = 3, seed: int = 0) -> Batch:
-    """Transitions of vector states; some are terminal."""
+    """Return random transitions between vector states; some are terminal."""
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
     return Batch(

@@ -1,6 +1,7 @@
-"""A Ray cluster of several nodes on one machine, in a process of its own: python -m tests.support.ray_cluster COUNT.
+"""A Ray cluster of several nodes on one machine, in its own process: python -m tests.support.ray_cluster COUNT.
 
-Says as JSON where it is and by which process each node lives, the head first; ends when its standard input does.
+It prints its address and the process id of each node's raylet as JSON, the head node first. It shuts down when its
+standard input closes.
 """
 
 import json
@@ -8,7 +9,7 @@ import sys
 
 
 def main(count: int) -> None:
-    """Start so many nodes of one CPU, and wait."""
+    """Start `count` nodes with one CPU each, and wait."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

@@ -1,14 +1,15 @@
-"""Runs of seconds, and environments that the tests can see through."""
+"""Small settings, and training runs that take about a second."""
 
+from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
-from gymnasium import spaces
+import pytest
 from rich.console import Console
 
 from monotau.agent import Agent
 from monotau.config.presets import Resolved, resolve
+from monotau.runs import runner
+from monotau.runs.runner import train_into
 
 SMALL: dict[str, Any] = {
     "steps": 200,
@@ -21,25 +22,42 @@ SMALL: dict[str, Any] = {
     "update": {"batch_size": 8, "every_steps": 2, "sync_every_steps": 60},
     "evaluation": {"episodes": 2},
 }
-"""Settings of a run that is over in a second, in which each part of training has its turn."""
+"""Settings of a run that takes a second and still exercises every part of training."""
 
 SMALL_FLAGS = [
     *("--steps", "100", "--iteration-steps", "100", "--log-every-steps", "50", "--torso.width", "8"),
     *("--head.hidden", "8", "--head.cosines", "8", "--replay.warmup-steps", "50", "--update.batch-size", "8"),
     *("--evaluation.episodes", "2"),
 ]
-"""The same on the command line, shorter still."""
+"""Command-line flags for an even shorter run."""
 
 
 def small_run(preset: str = "ndqfn-dpe", env: str = "CartPole-v1", **settings: Any) -> Resolved:
     return resolve(preset, SMALL, {"env": {"id": env}}, settings)
 
 
+SHORT: dict[str, Any] = {
+    "steps": 240,
+    "iteration_steps": 60,
+    "log_every_steps": 25,
+    "env": {"num_envs": 2},
+    "replay": {"capacity_steps": 150, "warmup_steps": 20},
+}
+"""Settings of a run that fills everything a checkpoint stores.
+
+It has two environments, its replay wraps around, and no iteration ends on a logged step.
+"""
+
+
+def short_run(preset: str = "dqn", **settings: Any) -> Resolved:
+    return resolve(preset, SMALL | {"head": {"hidden": 8}}, SHORT, settings)
+
+
 BRIEF = SMALL | {"head": {"hidden": 8}, "replay": {"warmup_steps": 20, "capacity_steps": 100}}
 
 
 def briefly_learned(preset: str, **settings: Any) -> Agent:
-    """Return an agent after forty steps, half of them without learning."""
+    """Return an agent that has taken forty steps; it learns during the last twenty."""
     return Agent("CartPole-v1", preset, **(BRIEF | settings)).learn(40)
 
 
@@ -47,24 +65,14 @@ def silent() -> Console:
     return Console(quiet=True)
 
 
-class Frames(gym.Env):
-    """Random frames of any shape; episodes of five steps."""
+def skip_figures(patch: pytest.MonkeyPatch) -> None:
+    """Keep runs from drawing figures, which takes longer than the training itself."""
+    for name in ("draw_learning_curve", "draw_most_telling_state"):
+        patch.setattr(runner, name, lambda *_: None)
 
-    def __init__(self, space: spaces.Space | None = None, actions: int = 3, first_action: int = 0) -> None:
-        self.observation_space = space or spaces.Box(-1, 1, (2,), np.float32)
-        self.action_space = spaces.Discrete(actions, start=first_action)
-        self.steps = self.closes = 0
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        self.steps += 1
-        return self.observation_space.sample(), 1.0, self.steps >= 5, False, {}
-
-    def close(self):
-        self.closes += 1
+def train_undrawn(directory: Path, resolved: Resolved) -> None:
+    """Train into a directory without drawing figures; module-scoped fixtures can use it."""
+    with pytest.MonkeyPatch.context() as patch:
+        skip_figures(patch)
+        train_into(directory, resolved, silent())
