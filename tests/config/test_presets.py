@@ -1,4 +1,4 @@
-"""The table of algorithms and the profiles say what the paper and the settled maths say."""
+"""Presets and profiles hold the numbers of the papers, and layers of settings combine in the documented order."""
 
 from dataclasses import replace
 
@@ -7,24 +7,16 @@ import pytest
 from gymnasium import spaces
 
 from monotau.agent import Agent
+from monotau.config.parse import to_plain
 from monotau.config.presets import DEFAULT_PRESET, PRESETS, resolve, settle, take_names
 from monotau.config.profiles import PROFILES, default_profile
-from monotau.config.schema import UpdateConfig
+from monotau.config.schema import KINDS, UpdateConfig
 from monotau.errors import ConfigError
-from monotau.explorers.deep_dpe import DeepDpe
-from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.networks import TORSOS
-from monotau.networks.heads.c51 import C51
-from monotau.networks.heads.dqn import Dqn
-from monotau.networks.heads.fqf import Fqf
-from monotau.networks.heads.implicit_sorted import ImplicitSorted
-from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
-from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
-from monotau.networks.heads.qr import NcQr, Qr
 from monotau.replay import Prioritized, Uniform
 from tests.support.envs import Frames
 from tests.support.networks import VECTOR
@@ -35,8 +27,7 @@ ADAMS = {
     **dict.fromkeys(("c51", "c51-dpe"), (2.5e-4, 0.01 / 32)),
     **dict.fromkeys(("rainbow", "dqn", "double-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
 }
-"""Step size and epsilon of those whose own papers differ from IQN's."""
-
+"""Step size and epsilon of the algorithms whose own papers differ from IQN's."""
 
 FAST = ("ndqfn-fast", "ndqfn-dpe-fast")
 
@@ -70,96 +61,111 @@ def test_images_of_84x84_take_the_atari_profile_and_discrete_states_the_classic_
     assert default_profile(resolve("ndqfn", source=Frames(spaces.Discrete(3))).envs.observation_spec) == "classic"
 
 
-def test_the_named_algorithms_are_those_of_the_paper():
-    thirty_two = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
-    sixty_four = Iqn(online_fractions=64, target_fractions=64, action_fractions=32)
-    paper = Ndqfn(
-        knots=32,
-        anchor="lowest",
-        baseline="sigmoid",
-        increment="relu",
-        input_form="concat",
-        increment_scale="1/N",
-        hidden=512,
-        cosines=64,
-        online_fractions=32,
-        target_fractions=32,
-        stratified=False,
-        kappa=1.0,
-    )
-    ours = Ndqfn(anchor="mean", baseline="relu", increment="scaled", stratified=True)
-    alike = {"c": 1.0, "target": "shared", "predictor_fraction": 1.0, "normalise": False}
-    paper_dpe = Dpe(error="distribution", kappa=1.0, **alike)
-    dpe, vpe = (Dpe(error=error, **alike) for error in ("distribution", "value"))
+SAMPLED = {"online_fractions": 32, "target_fractions": 32, "action_fractions": 32, "hidden": 512, "kappa": 1.0}
+STEPS = {"anchor": "mean", "baseline": "relu", "increment": "scaled", "increment_scale": "1/N"}
+CURVE = {"hidden": 512, "cosines": 64, "online_fractions": 32, "target_fractions": 32, "kappa": 1.0, "knots": 32}
+PROPOSED = {"fraction_learning_rate": 2.5e-9, "entropy_weight": 0.0}
+NDQFN = {"kind": "ndqfn", "stratified": True, "support": [], "input_form": "concat"} | STEPS | CURVE
+NDQFN_PAPER = NDQFN | {"anchor": "lowest", "baseline": "sigmoid", "increment": "relu", "stratified": False}
+NDQFN_FQF = {"kind": "ndqfn-fqf", "stratified": True} | STEPS | CURVE | PROPOSED
+IQN_STAR = {"kind": "iqn", "cosines": 64} | SAMPLED
+IQN = IQN_STAR | {"online_fractions": 64, "target_fractions": 64}
+INCREMENTAL_IQN = {"kind": "incremental-iqn", "cosines": 64} | SAMPLED | STEPS
+IMPLICIT_SORTED = {"kind": "implicit-sorted", "noise": 8} | SAMPLED
+FQF = {"kind": "fqf", "quantiles": 32, "hidden": 512, "cosines": 64, "kappa": 1.0} | PROPOSED
+QR = {"kind": "qr", "quantiles": 200, "hidden": 512, "kappa": 1.0}
+NC_QR = QR | {"kind": "nc-qr"}
+C51 = {"kind": "c51", "atoms": 51, "low": -10.0, "high": 10.0, "hidden": 512}
+DQN = {"kind": "dqn", "hidden": 512, "kappa": 1.0}
+
+GREEDY = {"kind": "epsilon-greedy"}
+DLTV = {"kind": "dltv", "c": 50.0}
+DPE = {"kind": "dpe", "c": 1.0, "kappa": 0.05, "error": "distribution", "target": "shared"}
+DPE |= {"predictor_fraction": 1.0, "normalise": False}
+DPE_PAPER, VPE = DPE | {"kappa": 1.0}, DPE | {"error": "value"}
+DEEP_DPE = {"kind": "deep-dpe", "c": 3.0, "views": 8, "future_rate": 0.1}
+
+UNIFORM = {"kind": "uniform"}
+PRIORITIZED = {"kind": "prioritized", "priority": "loss", "alpha": 0.6, "beta_start": 0.4, "beta_steps": 0}
+SCHAUL = PRIORITIZED | {"priority": "td"}
+
+ROWS = {
+    "ndqfn-dpe": (NDQFN, DPE, None, 3, True),
+    "ndqfn": (NDQFN, GREEDY, None, 3, True),
+    "ndqfn-dpe-paper": (NDQFN_PAPER, DPE_PAPER, UNIFORM, 3, True),
+    "ndqfn-paper": (NDQFN_PAPER, GREEDY, UNIFORM, 3, True),
+    "ndqfn-vpe": (NDQFN, VPE, None, 3, True),
+    "ndqfn-dltv": (NDQFN, DLTV, None, 3, True),
+    "ndqfn-deep-dpe": (NDQFN, DEEP_DPE, UNIFORM, 1, True),
+    "ndqfn-fqf": (NDQFN_FQF, GREEDY, None, 3, True),
+    "ndqfn-dpe-fast": (NDQFN, DPE, PRIORITIZED, 5, True),
+    "ndqfn-fast": (NDQFN, GREEDY, PRIORITIZED, 5, True),
+    "iqn": (IQN, GREEDY, None, 1, False),
+    "iqn-star": (IQN_STAR, GREEDY, None, 3, True),
+    "iqn-dpe": (IQN_STAR, DPE, None, 3, True),
+    "iqn-dltv": (IQN_STAR, DLTV, None, 3, True),
+    "incremental-iqn": (INCREMENTAL_IQN, GREEDY, None, 3, True),
+    "implicit-sorted": (IMPLICIT_SORTED, GREEDY, None, 3, True),
+    "fqf": (FQF, GREEDY, None, 1, False),
+    "fqf-dpe": (FQF, DPE, None, 3, True),
+    "qr-dqn": (QR, GREEDY, None, 1, False),
+    "qr-dqn-dpe": (QR, DPE, None, 3, True),
+    "qr-dqn-dltv": (QR, DLTV, None, 1, False),
+    "nc-qr-dqn": (NC_QR, GREEDY, None, 1, False),
+    "c51": (C51, GREEDY, None, 1, False),
+    "c51-dpe": (C51, DPE, None, 3, True),
+    "rainbow": (C51, GREEDY, PRIORITIZED | {"alpha": 0.5}, 3, True),
+    "dqn": (DQN, GREEDY, UNIFORM, 1, False),
+    "double-dqn": (DQN, GREEDY, UNIFORM, 1, True),
+    "prioritized": (DQN, GREEDY, SCHAUL, 1, True),
+}
+"""Head, explorer, replay (None: chosen by the profile), n-step and double Q of every preset, copied from the papers.
+
+Every number is written out, so that a changed default of a part fails here as well as a changed row.
+"""
+
+
+def plain(part):
+    """Return all settings of a part as plain values; the sizes of a replay belong to the profile."""
+    settings = to_plain(part, KINDS)
+    return {name: settings[name] for name in settings.keys() - {"capacity_steps", "warmup_steps", "reward_clip"}}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_has_the_parts_and_numbers_of_its_paper(preset):
+    row = PRESETS[preset]
+    head, explorer, replay, n_step, double_q = ROWS[preset]
+    assert plain(row.head) == head
+    assert plain(row.explorer) == explorer
+    assert (row.replay and plain(row.replay)) == replay
+    assert (row.n_step, row.double_q) == (n_step, double_q)
+    assert (row.noisy, row.dueling) == ((True, True) if preset == "rainbow" else (False, False))
+
+
+def test_the_default_preset_is_the_method_of_the_paper():
     assert DEFAULT_PRESET == "ndqfn-dpe"
-    greedy, dltv, deep = EpsilonGreedy(), Dltv(c=50.0), DeepDpe()
-    sampled = {"online_fractions": 32, "target_fractions": 32, "action_fractions": 32}
-    qr, c51, fqf = (
-        Qr(quantiles=200),
-        C51(atoms=51, low=-10.0, high=10.0),
-        Fqf(quantiles=32, fraction_learning_rate=2.5e-9),
-    )
-    rows = {name: (row.head, row.explorer, row.n_step, row.double_q) for name, row in PRESETS.items()}
-    assert rows == {
-        "ndqfn-dpe": (ours, dpe, 3, True),
-        "ndqfn": (ours, greedy, 3, True),
-        "ndqfn-dpe-paper": (paper, paper_dpe, 3, True),
-        "ndqfn-paper": (paper, greedy, 3, True),
-        "ndqfn-vpe": (ours, vpe, 3, True),
-        "ndqfn-dltv": (ours, dltv, 3, True),
-        "ndqfn-deep-dpe": (ours, deep, 1, True),
-        "ndqfn-fqf": (NdqfnFqf(knots=32), greedy, 3, True),
-        "ndqfn-dpe-fast": (ours, dpe, 5, True),
-        "ndqfn-fast": (ours, greedy, 5, True),
-        "iqn": (sixty_four, greedy, 1, False),
-        "iqn-star": (thirty_two, greedy, 3, True),
-        "iqn-dpe": (thirty_two, dpe, 3, True),
-        "iqn-dltv": (thirty_two, dltv, 3, True),
-        "incremental-iqn": (IncrementalIqn(**sampled), greedy, 3, True),
-        "implicit-sorted": (ImplicitSorted(**sampled), greedy, 3, True),
-        "fqf": (fqf, greedy, 1, False),
-        "fqf-dpe": (fqf, dpe, 3, True),
-        "qr-dqn": (qr, greedy, 1, False),
-        "qr-dqn-dpe": (qr, dpe, 3, True),
-        "qr-dqn-dltv": (qr, dltv, 1, False),
-        "nc-qr-dqn": (NcQr(quantiles=200), greedy, 1, False),
-        "c51": (c51, greedy, 1, False),
-        "c51-dpe": (c51, dpe, 3, True),
-        "rainbow": (c51, greedy, 3, True),
-        "dqn": (Dqn(), greedy, 1, False),
-        "double-dqn": (Dqn(), greedy, 1, True),
-        "prioritized": (Dqn(), greedy, 1, True),
-    }
-    assert {name for name, row in PRESETS.items() if row.noisy or row.dueling} == {"rainbow"}
-    assert PRESETS["rainbow"].noisy
-    assert PRESETS["rainbow"].dueling
-    replays = {name: row.replay for name, row in PRESETS.items() if row.replay is not None}
-    usual = Prioritized(alpha=0.6, beta_start=0.4)
-    schaul = Prioritized(alpha=0.6, beta_start=0.4, priority="td")
-    uniform = dict.fromkeys(("dqn", "double-dqn", "ndqfn-paper", "ndqfn-dpe-paper", "ndqfn-deep-dpe"), Uniform())
-    assert replays == uniform | {"rainbow": Prioritized(alpha=0.5), "prioritized": schaul} | dict.fromkeys(FAST, usual)
-    assert (sixty_four.cosines, sixty_four.hidden, sixty_four.kappa) == (64, 512, 1.0)
+    assert PRESETS.keys() == ROWS.keys()
 
 
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name not in FAST])
 def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     config = resolve(preset, source=lambda: Frames(SCREEN)).config
-    plain = config.to_plain()
+    settings = config.to_plain()
     rate, epsilon = ADAMS.get(preset, (5e-5, 0.01 / 32))
-    assert plain["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon, "anneal": 1.0}
+    assert settings["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon, "anneal": 1.0}
     sizes = {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
-    assert plain["replay"] | sizes == plain["replay"]
-    assert plain["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000}
+    assert settings["replay"] | sizes == settings["replay"]
+    assert settings["update"] == {"batch_size": 32, "every_steps": 4, "sync_every_steps": 8_000}
     random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000, "longest_repeat": 1}
     at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01}
     if preset in at_once:
         random |= {"end": at_once[preset], "decay_steps": 0}
-    assert plain["epsilon"] == random
+    assert settings["epsilon"] == random
     assert (config.evaluation.steps, config.evaluation.epsilon) == (125_000, 0.001)
     assert config.iteration_steps * config.evaluation.every_iterations == 250_000
     assert (config.evaluation.episodes, config.evaluation.num_envs) == (1, 1)
     assert (config.env.frame_stack, config.gamma, config.precision) == (4, 0.99, "fp32")
-    assert (config.head, config.explorer) == (PRESETS[preset].head, PRESETS[preset].explorer)
+    assert (plain(config.head), plain(config.explorer)) == ROWS[preset][:2]
     assert config.steps == 50_000_000
 
 
@@ -222,11 +228,11 @@ def test_sizes_of_a_replay_that_are_no_numbers_are_refused_in_one_line():
 
 def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_those_of_the_profile():
     file = resolve("ndqfn-dpe", {"head": {"knots": 9, "hidden": 33}}).config.to_plain()
-    plain = take_names(file)[2]
-    config = resolve("ndqfn-dpe", plain, {"head": {"kind": "iqn"}, "explorer": {"kind": "epsilon-greedy"}}).config
+    settings = take_names(file)[2]
+    config = resolve("ndqfn-dpe", settings, {"head": {"kind": "iqn"}, "explorer": {"kind": "epsilon-greedy"}}).config
     hidden = PROFILES["classic"].settings["head"]["hidden"]
     assert (config.head, config.explorer) == (Iqn(hidden=hidden), EpsilonGreedy())
-    same = resolve("ndqfn-dpe", plain, {"head": {"kind": "ndqfn"}}).config
+    same = resolve("ndqfn-dpe", settings, {"head": {"kind": "ndqfn"}}).config
     assert same.head == Ndqfn(knots=9, hidden=33)
 
 
@@ -282,9 +288,9 @@ def test_settings_with_an_unknown_name_are_refused_whatever_the_environment():
 
 
 def test_preset_and_profile_are_taken_out_of_the_settings_of_a_run():
-    plain = {"preset": "iqn", "profile": "atari", "steps": 3}
-    assert take_names(plain) == ("iqn", "atari", {"steps": 3})
-    assert "preset" in plain
+    settings = {"preset": "iqn", "profile": "atari", "steps": 3}
+    assert take_names(settings) == ("iqn", "atari", {"steps": 3})
+    assert "preset" in settings
     assert take_names({"steps": 3}) == (None, None, {"steps": 3})
     with pytest.raises(ConfigError, match=r"^the preset must be a name, but is \['iqn'\]\.$"):
         take_names({"preset": ["iqn"]})

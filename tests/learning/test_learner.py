@@ -1,4 +1,4 @@
-"""One update against the plain way of computing it, and against targets worked out by hand."""
+"""Updates of the learner: against a plain implementation, and against targets worked out by hand."""
 
 import copy
 from dataclasses import replace
@@ -6,17 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from monotau.distributions import Diracs, Distribution, PiecewiseLinear
+from monotau.distributions import Diracs, Distribution
 from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.c51 import C51
+from monotau.networks.heads.iqn import IqnHead
 from monotau.networks.heads.ndqfn import CurveHead
+from monotau.networks.heads.qr import Qr, QrHead
 from tests.support.networks import SMALL_HEADS, SMALL_IQN, SMALL_NDQFN, random_batch, small_factory
 
 
 def make_learner(head, double_q=True) -> Learner:
     learner = Learner(small_factory(head), double_q=double_q)
-    with torch.no_grad():  # target and online networks that differ
+    with torch.no_grad():  # makes the online network differ from the target network
         for parameter in learner.online.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
     learner.online.invalidate_cache()
@@ -24,7 +26,7 @@ def make_learner(head, double_q=True) -> Learner:
 
 
 def plain_update(learner: Learner, batch, generator, with_current):
-    """The same update with nothing batched, shared, kept or restricted to the chosen action."""
+    """Compute the same update without batching, sharing, caching or restricting passes to the chosen action."""
     online, target, size = learner.online, learner.target, len(batch.actions)
 
     def everything(network, observations, fractions) -> Distribution:
@@ -56,7 +58,7 @@ def plain_update(learner: Learner, batch, generator, with_current):
 
 
 def naive_means(distribution: Distribution) -> list[float]:
-    """Mean of each row: mass times middle, segment by segment."""
+    """Return the mean of each row, summed segment by segment."""
     segments = distribution.segments()
     edges = segments.edges.expand(len(segments.left), -1).tolist()
     return [
@@ -71,7 +73,7 @@ def naive_means(distribution: Distribution) -> list[float]:
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 @pytest.mark.parametrize("double_q", [True, False])
 @pytest.mark.parametrize(("with_current", "priority"), [(True, "td"), (False, "td"), (True, "loss"), (False, None)])
-def test_the_saving_update_equals_the_plain_one(head, double_q, with_current, priority):
+def test_the_optimised_update_equals_the_plain_one(head, double_q, with_current, priority):
     quick = make_learner(head, double_q)
     slow = copy.deepcopy(quick)
     batch = random_batch()
@@ -92,43 +94,61 @@ def test_the_saving_update_equals_the_plain_one(head, double_q, with_current, pr
         assert update.current is None
 
 
-def test_the_target_is_the_n_step_return_and_the_discounted_quantiles():
-    """Hand-worked: y = reward + discount * quantile; a discount of 0 leaves the reward alone."""
-    knots = torch.tensor([0.25, 0.75])
-    future = PiecewiseLinear(knots, torch.tensor([[1.0, 3.0], [5.0, 9.0]]))
-    target = future.affine(torch.tensor([0.5, 0.0]), torch.tensor([10.0, -2.0]))
-    assert target.values.tolist() == [[10.5, 11.5], [-2.0, -2.0]]
+def predict_always(network, layer, values) -> None:
+    """Make a network predict the same values in every state; `layer` is its last layer."""
+    with torch.no_grad():
+        layer.advantages.weight.zero_()
+        layer.advantages.bias.copy_(torch.tensor(values).flatten())
+    network.invalidate_cache()
+
+
+@pytest.fixture
+def targets(monkeypatch):
+    """Bellman targets of all updates, as the heads' losses receive them."""
+    seen = []
+    for kind in (QrHead, IqnHead):
+        loss = kind.loss
+
+        def spy(self, prediction, target, loss=loss):
+            seen.append(target.distribution)
+            return loss(self, prediction, target)
+
+        monkeypatch.setattr(kind, "loss", spy)
+    return seen
+
+
+def test_the_target_is_the_reward_plus_the_discounted_quantiles_of_the_target_network(targets):
+    """Worked by hand: action 1 has the larger mean; a discount of 0 leaves the reward alone."""
+    learner = Learner(small_factory(Qr(quantiles=3, hidden=7), actions=2), double_q=False)
+    predict_always(learner.target, learner.target.head.last, [[0.0, 1.0, 2.0], [-4.0, 2.0, 8.0]])
+    batch = replace(
+        random_batch(size=3, actions=2),
+        rewards=torch.tensor([10.0, -2.0, 0.5]),
+        discounts=torch.tensor([0.5, 0.0, 0.25]),
+    )
+    learner.update(batch, torch.Generator(), with_current=False)
+    (target,) = targets
+    assert target.values.tolist() == [[8.0, 11.0, 14.0], [-2.0, -2.0, -2.0], [-0.5, 1.0, 2.5]]
 
 
 @pytest.mark.parametrize(("double_q", "expected"), [(True, 3.0), (False, 8.0)])
-def test_double_q_lets_the_online_network_choose_and_the_target_network_value(double_q, expected, monkeypatch):
-    """Online prefers action 0, the target network action 1; the target network says 3 and 8."""
+def test_double_q_lets_the_online_network_choose_and_the_target_network_value(double_q, expected, targets):
+    """The online network prefers action 0, the target network action 1; the target network predicts 3 and 8."""
     learner = Learner(small_factory(SMALL_IQN, actions=2), double_q=double_q)
-    for network, biases in ((learner.online, [5.0, 1.0]), (learner.target, [3.0, 8.0])):
-        with torch.no_grad():
-            network.head.network.last.advantages.weight.zero_()
-            network.head.network.last.advantages.bias.copy_(torch.tensor(biases))
-        network.invalidate_cache()
-    seen = []
-    original = type(learner.online.head).loss
-    monkeypatch.setattr(
-        type(learner.online.head), "loss", lambda self, p, t: (seen.append(t.distribution), original(self, p, t))[1]
-    )
+    for network, values in ((learner.online, [5.0, 1.0]), (learner.target, [3.0, 8.0])):
+        predict_always(network, network.head.network.last, values)
     batch = random_batch(actions=2)
     learner.update(batch, torch.Generator(), with_current=False)
-    (target,) = seen
+    (target,) = targets
     assert isinstance(target, Diracs)
     torch.testing.assert_close(target.values[:, 0], batch.rewards + batch.discounts * expected)
 
 
-def test_the_error_of_a_point_is_the_temporal_difference_where_its_loss_is_half_the_square():
-    """By hand: online says 0.5, -0.25 and 0, the target network 1, 3 and 2, of which online's best action has 1."""
+def test_the_priority_of_dqn_is_the_absolute_temporal_difference():
+    """The online network's best action is 0, which the target network values at 1; small errors have squared losses."""
     learner = Learner(small_factory(SMALL_HEADS["dqn"]), double_q=True)
-    for network, biases in ((learner.online, [0.5, -0.25, 0.0]), (learner.target, [1.0, 3.0, 2.0])):
-        with torch.no_grad():
-            network.head.last.advantages.weight.zero_()
-            network.head.last.advantages.bias.copy_(torch.tensor(biases))
-        network.invalidate_cache()
+    for network, values in ((learner.online, [0.5, -0.25, 0.0]), (learner.target, [1.0, 3.0, 2.0])):
+        predict_always(network, network.head.last, values)
     batch = replace(
         random_batch(size=4),
         actions=torch.tensor([0, 1, 2, 0]),
@@ -141,7 +161,7 @@ def test_the_error_of_a_point_is_the_temporal_difference_where_its_loss_is_half_
 
 
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
-def test_errors_take_no_pass_of_their_own_and_change_nothing_that_is_learned(head):
+def test_td_priorities_need_no_extra_pass_and_change_nothing_that_is_learned(head):
     passes, states = [], []
     for priority in ("loss", "td"):
         learner, count = make_learner(head), []
@@ -169,23 +189,23 @@ def test_the_target_network_starts_as_a_copy_changes_only_by_sync_and_gets_no_gr
 
 
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
-def test_what_is_kept_between_looks_is_never_stale(head):
+def test_cached_constants_are_never_stale(head):
     learner, batch = make_learner(head), random_batch()
     generator = torch.Generator().manual_seed(0)
 
-    def fresh_equals_kept():
+    def assert_the_cache_is_fresh():
         for network in (learner.online, learner.target):
             fractions = network.head.fractions(Role.ACT, len(batch.actions), None)
             fresh = network(batch.observations, fractions, network.head.constants())
             assert torch.equal(network.predict(batch.observations, fractions).curve(), fresh.curve())
 
-    fresh_equals_kept()
+    assert_the_cache_is_fresh()
     learner.update(batch, generator, with_current=True)
-    fresh_equals_kept()
+    assert_the_cache_is_fresh()
     learner.sync()
-    fresh_equals_kept()
+    assert_the_cache_is_fresh()
     learner.load_state({name: tensor * 1.5 for name, tensor in learner.state().items()})
-    fresh_equals_kept()
+    assert_the_cache_is_fresh()
 
 
 def test_importance_weights_scale_the_gradient_of_each_transition():
@@ -222,7 +242,7 @@ def fine_quantiles(learner, batch):
 
 
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
-def test_a_dead_torso_is_seen_with_every_head(head):
+def test_a_dead_torso_is_reported_with_every_head(head):
     learner, batch = make_learner(head), random_batch()
     assert learner.diagnose(batch, torch.Generator())["dead_features"] < 0.99
     with torch.no_grad():
@@ -244,7 +264,7 @@ def test_dead_features_are_those_that_are_zero_in_every_state():
     assert learner.diagnose(batch, torch.Generator())["dead_features"] == (3 + sum(dead[3:])) / 8
 
 
-def test_of_a_single_state_it_is_not_said_that_it_looks_like_others():
+def test_contrast_and_dead_features_are_not_reported_for_a_single_state():
     learner, batch = make_learner(SMALL_NDQFN), random_batch()
     alike = replace(batch, observations=batch.observations[:1].expand_as(batch.observations))
     numbers = learner.diagnose(alike, torch.Generator())
@@ -253,7 +273,7 @@ def test_of_a_single_state_it_is_not_said_that_it_looks_like_others():
 
 
 @pytest.mark.parametrize("double_q", [True, False])
-def test_what_a_head_cannot_hold_is_measured_on_its_targets(double_q):
+def test_the_share_of_targets_outside_the_support_is_reported(double_q):
     learner, batch = make_learner(C51(atoms=5, low=-2.0, high=6.0, hidden=7), double_q), random_batch()
     batch = replace(batch, rewards=torch.tensor([0.0, 0, 0, 2, 2, 6.5, -2.5, 14, 6]))
     batch = replace(batch, discounts=torch.tensor([1.0, 0, 0.9, 1, 0.5, 0, 0, 0, 0]))

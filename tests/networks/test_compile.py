@@ -1,4 +1,4 @@
-"""Compiling by a setting, and that nothing is lost where it fails: the numbers are those of a run without it."""
+"""The compile setting: when networks are compiled, and that a run whose compilation fails has the same results."""
 
 import copy
 
@@ -55,21 +55,22 @@ def broken_backwards(function):
         (broken_backwards, "RuntimeError: the backward pass cannot be compiled"),
     ],
 )
-def test_where_compiling_fails_the_run_goes_on_with_the_numbers_of_one_that_does_not_compile(
-    broken, reason, monkeypatch
-):
+def test_a_run_whose_compilation_fails_learns_the_same_as_one_without_compilation(broken, reason, monkeypatch):
     eager = briefly_learned("ndqfn-dpe")
     monkeypatch.setattr(torch, "compile", broken)
     with pytest.warns(RuntimeWarning, match=f"torch.compile failed; the run goes on without it: {reason}") as caught:
         agent = briefly_learned("ndqfn-dpe", compile=True)
-    assert len(caught) == 1  # though learner and predictor would both have been compiled
+    assert len(caught) == 1  # although both the learner and the predictor try to compile
     assert same_weights(agent, eager)
     assert not same_weights(agent, Agent("CartPole-v1", "ndqfn-dpe", **BRIEF))
 
 
-def test_nothing_is_compiled_unless_it_is_wanted(monkeypatch):
-    monkeypatch.setattr(torch, "compile", broken_at_once)
-    briefly_learned("ndqfn-dpe")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_networks_are_compiled_only_if_the_setting_says_so(wanted, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
+    briefly_learned("ndqfn-dpe", compile=wanted)
+    assert len(compiled) == (2 if wanted else 0)  # the learner and the predictor
 
 
 def test_the_flag_is_recorded_with_the_settings():
@@ -77,7 +78,7 @@ def test_the_flag_is_recorded_with_the_settings():
     assert plain == [False, True]
 
 
-def test_what_is_wrong_with_a_call_itself_is_raised(monkeypatch):
+def test_an_error_of_the_call_itself_is_raised(monkeypatch):
     def refuse() -> tuple[Tensor]:
         raise ValueError("wrong arguments")
 
@@ -86,7 +87,7 @@ def test_what_is_wrong_with_a_call_itself_is_raised(monkeypatch):
         Compiled(refuse, Compiler(wanted=True))()
 
 
-def test_the_gradients_of_the_trial_are_not_descended_upon(monkeypatch):
+def test_the_gradients_of_the_trial_run_do_not_enter_the_first_step(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function: function)
     states = []
     for wanted in (False, True):
@@ -98,7 +99,7 @@ def test_the_gradients_of_the_trial_are_not_descended_upon(monkeypatch):
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
-def test_the_copy_of_a_learner_computes_with_weights_of_its_own():
+def test_a_copy_of_a_learner_uses_its_own_weights():
     learner, batch = Learner(small_factory(), double_q=True), random_batch()
     other = copy.deepcopy(learner)
     with torch.no_grad():
