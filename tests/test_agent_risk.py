@@ -60,7 +60,7 @@ def test_the_risk_decides_what_is_played(words, choice, agent):
     assert np.abs(returns).tolist() == pytest.approx([[0.1, 2.0][choice]] * 6)
 
 
-def test_asking_for_one_risk_leaves_no_trace(agent):
+def test_predicting_with_one_risk_does_not_affect_later_predictions(agent):
     before = agent.networks.evaluation_policy.risk
     agent.predict(0, risk="cvar")
     agent.evaluate(1, risk="cvar")
@@ -68,7 +68,7 @@ def test_asking_for_one_risk_leaves_no_trace(agent):
     assert agent.predict(0)[0] == WIDE
 
 
-def test_an_explorer_goes_before_the_risk(agent):
+def test_the_explorer_s_choice_takes_precedence_over_the_risk(agent):
     seen = np.zeros((4, 1), np.int64)
     averse = Risk("cvar")
     assert Policy(agent.networks.learner.online, 2, risk=averse).best(seen, None).tolist() == [NARROW] * 4
@@ -85,7 +85,7 @@ def test_exploring_by_a_risk_is_refused(agent):
     assert agent.predict(0, deterministic=False, risk="mean")[0] in (NARROW, WIDE)
 
 
-def test_a_risk_that_is_none_is_refused(agent):
+def test_an_unknown_risk_is_refused(agent):
     for use in (lambda **words: agent.predict(0, **words), lambda **words: agent.evaluate(1, **words)):
         with pytest.raises(ConfigError, match=r"^risk 'cvr' is unknown\. Did you mean 'cvar'"):
             use(risk="cvr")
@@ -149,7 +149,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
-def test_a_risk_that_cannot_be_played_is_one_line(words, message, call):
+def test_an_invalid_risk_is_reported_in_one_line(words, message, call):
     """Found before the agent is looked for."""
     for directory in ("agent", "nowhere"):
         code, out, err = call(directory, *words)

@@ -87,12 +87,12 @@ def violations(order: list[str]) -> list[str]:
     return found
 
 
-def test_every_package_has_its_place():
+def test_every_package_has_a_place_in_the_order():
     assert {place(module_of(path), ORDER) for path in FILES} == set(ORDER)
     assert all(module_of(path) == "__init__" or place(module_of(path), ORDER) != "__init__" for path in FILES)
 
 
-def test_imports_point_one_way():
+def test_no_module_imports_a_later_package():
     assert violations(ORDER) == []
 
 
@@ -124,7 +124,7 @@ def executions(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nothing_on_disk_is_executed(path):
+def test_no_module_executes_data(path):
     assert executions(path.read_text()) == []
 
 
@@ -142,7 +142,7 @@ def test_nothing_on_disk_is_executed(path):
         "np.load(path, allow_pickle=True)",
     ],
 )
-def test_what_would_execute_data_is_found(source):
+def test_code_that_would_execute_data_is_found(source):
     assert executions(source)
 
 
@@ -150,7 +150,7 @@ NAMES = [*PRESETS, *HEADS, *EXPLORERS, *REPLAYS]
 
 
 @pytest.mark.parametrize("name", ["learner", "train", "rollout", "policy", "collector"])
-def test_the_loop_knows_no_algorithm_by_name(name):
+def test_the_training_loop_names_no_algorithm(name):
     text = (SOURCE / "learning" / f"{name}.py").read_text()
     pattern = rf"(?<![\w-])({'|'.join(map(re.escape, NAMES))})(?![\w-])"
     assert re.findall(pattern, text, re.IGNORECASE) == []

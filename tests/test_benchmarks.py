@@ -154,14 +154,14 @@ def test_a_row_of_classic_says_how_a_run_went(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("until", "reached", "evaluations"), [("-2", "150", 1), ("3", "", 2)])
-def test_a_run_ends_where_it_reaches_what_is_asked(monkeypatch, until, reached, evaluations):
+def test_a_run_ends_once_it_reaches_the_required_return(monkeypatch, until, reached, evaluations):
     monkeypatch.setattr(classic, "Agent", partial(Agent, **SMALL))
     found = classic.train({"env": COIN, "preset": "dqn", "seed": 3, "steps": 300, "until": until})
     assert found["reached"] == reached
     assert len(found["evaluations"].split("|")) == evaluations
 
 
-def test_the_settings_of_a_run_know_how_long_it_is(monkeypatch):
+def test_the_settings_of_a_run_have_its_number_of_steps(monkeypatch):
     made = []
 
     def make(*args, **settings):
@@ -213,7 +213,7 @@ def test_training_actions_and_evaluation_returns_are_traced():
     }
 
 
-def test_what_two_runs_share_by_hand():
+def test_the_common_part_of_two_runs_is_as_worked_out_by_hand():
     one = scales.Trace(actions=[0, 1, 1, 0, 1], returns=[10.0, 20.0], warmup=2)
     other = scales.Trace(actions=[1, 1, 1, 1, 1], returns=[10.0005, 21.0], warmup=2)
     assert scales.compare(one, other) == {

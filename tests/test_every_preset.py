@@ -14,7 +14,7 @@ STATE = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_learns_is_saved_and_comes_back_the_same(preset, tmp_path):
+def test_every_preset_learns_and_is_saved_and_loaded_unchanged(preset, tmp_path):
     agent = Agent("CartPole-v1", preset, **FEW).learn(120)
     line = [line for line in agent.history if line["kind"] == "train"][-1]
     assert np.isfinite(line["loss"])
@@ -34,13 +34,13 @@ def test_every_preset_learns_is_saved_and_comes_back_the_same(preset, tmp_path):
 
 @pytest.mark.parametrize(("rate", "match"), [(1e30, "the loss is|weights are no longer finite"), (1e38, "may help")])
 @pytest.mark.parametrize("preset", ["ndqfn", "c51", "prioritized"])
-def test_a_run_whose_numbers_end_is_stopped_before_its_next_line(preset, rate, match):
+def test_a_diverging_run_is_stopped_before_its_next_log_line(preset, rate, match):
     settings = FEW | {"log_every_steps": 10_000, "iteration_steps": 120, "optimiser": {"learning_rate": rate}}
     with pytest.raises(Divergence, match=rf"{preset} on CartPole-v1, step .*({match})"):
         Agent("CartPole-v1", preset, **settings).learn(120)
 
 
-def test_crossing_is_counted_among_changes_so_that_steps_and_lines_compare():
+def test_crossing_is_counted_among_changes_so_that_step_and_line_curves_compare():
     states = np.random.default_rng(0).standard_normal((5, 1, 4)).astype(np.float32)
     found = {
         name: fine_crossing(Agent("CartPole-v1", name, **FEW).networks.learner.online, states)

@@ -51,7 +51,7 @@ def test_every_preset_in_every_profile_survives_the_trip_through_json(preset, pr
     assert override(base, json.loads(json.dumps(config.to_plain())), KINDS) == config
 
 
-def test_settings_that_are_not_defaults_survive_the_trip_too():
+def test_settings_other_than_the_defaults_survive_the_trip_through_json():
     changes = {
         "env": {"id": "x-v0", "kwargs": {"size": 3, "slippery": True, "name": "a", "cost": 0.5}},
         "head": {"support": [0.1, 0.5, 0.9], "increment": "elu1"},
@@ -138,12 +138,12 @@ def test_a_number_too_long_to_print_is_refused(path, read):
         override(BASE, nest(path, read(f"a: 0x{'f' * 5000}")["a"]), KINDS)
 
 
-def test_a_whole_number_stands_for_any_number():
+def test_an_integer_is_accepted_where_a_float_is_expected():
     gamma = override(BASE, {"gamma": 1}, KINDS).gamma
     assert (gamma, type(gamma)) == (1.0, float)
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_accepted_as_numbers():
     config = override(BASE, {"steps": np.int64(7), "gamma": np.float32(0.5), "double_q": np.bool_(False)}, KINDS)
     assert (config.steps, config.gamma, config.double_q) == (7, 0.5, False)
     assert [type(value) for value in (config.steps, config.gamma, config.double_q)] == [int, float, bool]
@@ -224,13 +224,13 @@ def test_yaml_and_json_read_nested_settings(read):
     assert read(json.dumps(expected), ".json") == expected
 
 
-def test_a_byte_order_mark_is_no_obstacle(read):
+def test_a_file_with_a_byte_order_mark_is_read(read):
     assert read(b'\xef\xbb\xbf{"a": 1}', ".json") == read(b"\xef\xbb\xbfa: 1\n") == {"a": 1}
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": 3}]}'])
-def test_a_key_that_stands_twice_is_refused(text, suffix, read):
+def test_a_duplicate_key_is_refused(text, suffix, read):
     with pytest.raises(ConfigError, match=rf"settings{suffix}: the key 'a' stands more than once\.$"):
         read(text, suffix)
 
@@ -257,7 +257,7 @@ TAGS = [
 
 
 @pytest.mark.parametrize("text", TAGS)
-def test_yaml_that_is_more_than_plain_values_is_refused(text, read, tmp_path, monkeypatch):
+def test_yaml_with_more_than_plain_values_is_refused(text, read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="line 1 has an anchor, an alias or a tag"):
         read(text)
@@ -271,7 +271,7 @@ def test_yaml_cannot_grow_by_aliases(read):
         read("b: 1\na: &l0 [1]\n" + levels)
 
 
-def test_many_keys_are_read_in_no_time(read):
+def test_a_file_with_many_keys_is_read_quickly(read):
     text, start = json.dumps({f"key{i}": i for i in range(50_000)}), time.process_time()
     assert len(read(text, ".json")) == 50_000
     assert time.process_time() - start < 10  # comparing each with each takes a minute
@@ -345,12 +345,12 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("path", "value", "message"), IMPOSSIBLE)
-def test_a_value_that_makes_no_sense_is_refused(path, value, message):
+def test_a_value_out_of_range_is_refused(path, value, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         override(BASE, nest(path, value), KINDS)
 
 
-def test_the_edges_of_what_makes_sense_are_allowed():
+def test_values_at_the_limits_are_allowed():
     update = {"batch_size": 1, "every_steps": 1, "sync_every_steps": 1}
     evaluation = {"episodes": 1, "steps": 0, "epsilon": 1.0, "num_envs": 1, "episode_cap_steps": 1}
     edges = {"gamma": 1.0, "threads": 0, "steps": 1, "seed": 0, "update": update, "evaluation": evaluation}

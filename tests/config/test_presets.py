@@ -179,7 +179,7 @@ def test_the_fast_presets_take_another_profile_on_atari_only(preset):
     assert resolve(preset).config.profile == "classic"
 
 
-def test_what_comes_later_wins():
+def test_later_layers_of_settings_override_earlier_ones():
     """Preset, then profile, then the file, then the flags; each setting is left alone by those that do not name it."""
     preset = settle("iqn-star", "atari", {}, VECTOR)
     assert (preset.head.hidden, preset.n_step, preset.head.online_fractions) == (512, 3, 32)
@@ -195,7 +195,7 @@ def test_what_comes_later_wins():
     assert (flags.head.hidden, flags.n_step, flags.update.batch_size) == (60, 5, 7)
 
 
-def test_only_the_outcome_must_be_valid():
+def test_only_the_merged_settings_must_be_valid():
     """A warm-up beyond the profile's capacity is fine once a later layer raises the capacity."""
     layers = {"replay": {"warmup_steps": 200_000}}, {"replay": {"capacity_steps": 300_000}}
     assert resolve("ndqfn", *layers).config.replay.warmup_steps == 200_000
@@ -215,18 +215,18 @@ def test_only_the_outcome_must_be_valid():
         ({"replay": {"kind": "uniform", "warmup_steps": 70}}, 70),
     ],
 )
-def test_a_tenth_of_a_short_run_is_random_before_it_learns(given, warmup):
+def test_a_short_run_takes_a_tenth_of_its_steps_at_random_before_it_learns(given, warmup):
     config = resolve("ndqfn", given).config
     assert config.replay.warmup_steps == warmup
     assert config.epsilon.decay_steps == config.steps // 5
 
 
-def test_sizes_of_a_replay_that_are_no_numbers_are_refused_in_one_line():
+def test_replay_sizes_that_are_not_numbers_are_refused_in_one_line():
     with pytest.raises(ConfigError, match=r"^replay\.\w+ is '\w+', but must be a whole number"):
         resolve("ndqfn", {"replay": {"warmup_steps": "few", "capacity_steps": "many"}})
 
 
-def test_another_kind_of_part_drops_the_settings_of_the_one_before_and_keeps_those_of_the_profile():
+def test_another_kind_of_part_drops_the_old_part_s_settings_and_keeps_the_profile_s():
     file = resolve("ndqfn-dpe", {"head": {"knots": 9, "hidden": 33}}).config.to_plain()
     settings = take_names(file)[2]
     config = resolve("ndqfn-dpe", settings, {"head": {"kind": "iqn"}, "explorer": {"kind": "epsilon-greedy"}}).config
@@ -250,7 +250,7 @@ def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile)
     assert back.config.replay == Uniform(**(given | {"warmup_steps": 7}))
 
 
-def test_a_profile_may_set_an_explorer_where_that_is_the_one_used():
+def test_a_profile_s_explorer_settings_apply_only_to_that_explorer():
     classic = PROFILES["classic"].explorers["dpe"]
     assert classic["c"] != Dpe().c
     assert resolve("ndqfn-vpe").config.explorer == Dpe(error="value", **classic)
@@ -260,7 +260,7 @@ def test_a_profile_may_set_an_explorer_where_that_is_the_one_used():
     assert resolve("ndqfn-dpe", profile="atari").config.explorer == Dpe()
 
 
-def test_the_name_of_the_environment_is_written_down_wherever_it_comes_from():
+def test_the_config_records_the_environment_s_name_whatever_its_source():
     assert resolve("ndqfn").config.env.id == "CartPole-v1"
     assert resolve("ndqfn", {"env": {"id": "Acrobot-v1"}}).config.env.id == "Acrobot-v1"
     assert resolve("ndqfn", source=Frames).config.env.id == "Frames"

@@ -234,22 +234,22 @@ def check(seen: Counter[str], examples: int, directory: Path) -> None:
     assert os.listdir(directory) == []
 
 
-def test_random_settings_are_settled_or_refused(elsewhere):
+def test_random_settings_are_resolved_or_refused_in_one_line(elsewhere):
     seen = fuzz_settings(QUICK, every=8)
     check(seen, QUICK, elsewhere)
 
 
-def test_random_command_lines_are_taken_or_refused(elsewhere):
+def test_random_command_lines_are_accepted_or_refused_in_one_line(elsewhere):
     check(fuzz_lines(QUICK), QUICK, elsewhere)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_thousand_random_settings_are_settled_or_refused(elsewhere):
+def test_a_thousand_random_settings_are_resolved_or_refused_in_one_line(elsewhere):
     check(fuzz_settings(FULL, every=8), FULL, elsewhere)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_thousand_random_command_lines_are_taken_or_refused(elsewhere):
+def test_a_thousand_random_command_lines_are_accepted_or_refused_in_one_line(elsewhere):
     check(fuzz_lines(FULL), FULL, elsewhere)

@@ -29,7 +29,7 @@ def request(iteration=0, step=0, steps=6, epsilons=(0.3, 0.0)):
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "rainbow"])
-def test_it_plays_as_a_rollout_would_with_the_weights_it_was_sent(preset):
+def test_an_actor_plays_like_a_local_rollout_with_the_weights_it_received(preset):
     resolved = resolve(preset, SMALL | {"head": {"hidden": 8}}, {"env": {"num_envs": 2}, "actors": 3})
     config = resolved.config
     networks = AgentNetworks(replace(config, seed=5), resolved.envs.observation_spec, resolved.envs.num_actions)
@@ -58,7 +58,7 @@ def test_it_plays_as_a_rollout_would_with_the_weights_it_was_sent(preset):
     np.testing.assert_array_equal(results[1].newest, rollout.observations[:, -1])
 
 
-def test_a_new_iteration_starts_with_fresh_environments_and_a_new_life_with_other_ones():
+def test_a_new_iteration_resets_the_environments_and_a_restarted_actor_gets_other_seeds():
     config = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"env": {"num_envs": 2}, "actors": 2}).config
     actor = RolloutActor(config, None, 0, 0)
     first = actor.collect(request(), None)
@@ -71,7 +71,7 @@ def test_a_new_iteration_starts_with_fresh_environments_and_a_new_life_with_othe
         assert other.collect(request(), None).frames[0].tolist() != first.frames[0].tolist()
 
 
-def test_what_is_sent_can_be_stored_with_the_frames_after_truncated_episodes():
+def test_collected_steps_can_be_stored_with_the_final_frames_of_truncated_episodes():
     resolved = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2}, source=ProcessEnv)
     result = RolloutActor(resolved.config, ProcessEnv, 0, 0).collect(request(steps=40, epsilons=(1.0,)), None)
     assert sorted(result.finals) == [20]  # the third episode of seven steps, which is truncated, and the sixth is not
@@ -108,13 +108,13 @@ def test_epsilons_fall_from_the_first_environment_to_the_last():
         ({"actors": 2, "actor": {"patience_seconds": 0.0}}, "patience_seconds is 0.0, but must be a positive number"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, match):
+def test_invalid_actor_settings_are_refused(settings, match):
     with pytest.raises(ConfigError, match=match):
         small_run(**settings)
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-dltv", "ndqfn-dpe"])
-def test_what_acting_counts_in_two_places_is_what_it_counts_in_one(preset):
+def test_explorer_statistics_merged_from_an_actor_equal_those_of_acting_locally(preset):
     extra = {"explorer": {"normalise": True}} if preset == "ndqfn-dpe" else {}
     resolved = small_run(preset, actors=2, **extra)
     spec, actions = resolved.envs.observation_spec, resolved.envs.num_actions

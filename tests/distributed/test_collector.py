@@ -60,7 +60,7 @@ def stored(agent):
 
 
 @pytest.mark.slow
-def test_all_steps_are_stored_once_and_each_lane_is_one_environment_in_its_order(ray):
+def test_every_step_is_stored_once_and_each_lane_holds_one_environment_in_order(ray):
     agent = learned(ProcessEnv, explorer={"kind": "dpe"})
     assert agent.steps == len(agent._training.replay) == 400
     processes = []
@@ -107,7 +107,7 @@ def test_an_actor_that_is_killed_is_replaced_and_no_step_is_missing(tmp_path, ca
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "patience"), [("exit", 300.0), ("hang", 3.0)])
-def test_an_actor_that_ends_or_hangs_is_replaced(what, patience, tmp_path, capsys):
+def test_an_actor_that_exits_or_hangs_is_replaced(what, patience, tmp_path, capsys):
     settings = SETTINGS | {"actor": SETTINGS["actor"] | {"patience_seconds": patience}}
     agent = Agent(partial(FailingEnv, tmp_path, what), "dqn", verbose=True, **settings).learn(400)
     assert agent.steps == 400
@@ -116,7 +116,7 @@ def test_an_actor_that_ends_or_hangs_is_replaced(what, patience, tmp_path, capsy
 
 
 @pytest.mark.slow
-def test_an_actor_that_always_ends_stops_the_run(tmp_path, monkeypatch):
+def test_an_actor_that_keeps_exiting_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "MOST_DEATHS", 2)
     settings = {"actors": 1, "actor": SETTINGS["actor"] | {"send_every_steps": 40}}
     with pytest.raises(EnvironmentFault, match="actor 0 ended 2 times in a row before it sent a step: ActorDiedError"):
@@ -124,13 +124,13 @@ def test_an_actor_that_always_ends_stops_the_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_an_environment_raises_in_an_actor_is_raised_by_the_learner(tmp_path):
+def test_an_exception_of_an_environment_in_an_actor_is_raised_in_the_learner(tmp_path):
     with pytest.raises(EnvironmentFault, match=r"actor \d: FailingEnv, step \d+: it raised RuntimeError: the mill is"):
         learned(partial(FailingEnv, tmp_path, "raise", 100))
 
 
 @pytest.mark.slow
-def test_an_id_that_only_this_process_knows_is_refused_with_a_way_out():
+def test_an_id_registered_only_in_this_process_is_refused_with_a_remedy():
     gym.register("Ours-v0", entry_point=ProcessEnv)
     with pytest.raises(ConfigError, match=r"actor \d: env.id 'Ours-v0' is unknown.*must be given as 'module:Env-v0'"):
         learned("Ours-v0")
@@ -148,7 +148,7 @@ def test_more_actors_than_the_cluster_has_room_for_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_with_actors_that_was_cut_off_goes_on(tmp_path):
+def test_an_interrupted_run_with_actors_resumes(tmp_path):
     class Enough(Exception):
         pass
 
@@ -174,7 +174,7 @@ def test_a_run_with_actors_that_was_cut_off_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_are_sent_when_they_are_due_and_only_to_who_has_older_ones(ray, monkeypatch):
+def test_weights_are_sent_when_due_and_only_to_actors_with_older_weights(ray, monkeypatch):
     resolved = resolve("dqn", SETTINGS, source=ProcessEnv)
     networks = AgentNetworks(resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions)
     puts = []

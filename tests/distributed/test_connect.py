@@ -28,13 +28,13 @@ def listening() -> socket.socket:
 @pytest.mark.parametrize(
     "address", ["", "foo", "host:", ":6379", "host:0", "host:65536", "host:6379/x", "a b:6379", "http://host:6379"]
 )
-def test_what_is_no_address_is_refused(address):
+def test_an_invalid_address_is_refused(address):
     with pytest.raises(ConfigError, match=r"the Ray address is .* but must be 'local' .* 'auto' .* or 'host:port'"):
         check_address(address)
 
 
 @pytest.mark.parametrize("address", ["local", "auto", "host:6379", "10.0.0.1:1", "[::1]:65535"])
-def test_what_may_be_an_address_is_taken(address):
+def test_a_valid_address_is_accepted(address):
     check_address(address)
 
 
@@ -49,13 +49,13 @@ def test_ray_client_is_refused_however_it_is_named(monkeypatch):
         pass
 
 
-def test_without_ray_the_extra_is_named(monkeypatch):
+def test_the_error_without_ray_names_the_missing_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"pip install 'monotau\[cluster\]'"), connected("local"):
         pass
 
 
-def test_a_closed_port_and_an_unknown_host_are_told_at_once():
+def test_a_closed_port_and_an_unknown_host_are_reported_at_once():
     with listening() as server:
         port = server.getsockname()[1]
     start = time.monotonic()
@@ -66,13 +66,13 @@ def test_a_closed_port_and_an_unknown_host_are_told_at_once():
     assert time.monotonic() - start < 10
 
 
-def test_what_listens_and_is_not_ray_is_told_in_time(monkeypatch):
+def test_a_server_that_is_not_ray_is_reported_before_the_timeout(monkeypatch):
     monkeypatch.setattr(connect, "ANSWER_SECONDS", 3.0)
     with listening() as server, pytest.raises(ConfigError, match="does not answer as a Ray cluster within 3 seconds"):
         connected(f"127.0.0.1:{server.getsockname()[1]}").__enter__()
 
 
-def test_the_time_for_all_that_may_be_wrong_is_short():
+def test_all_connection_timeouts_together_are_short():
     assert connect.REACH_SECONDS + connect.ANSWER_SECONDS < 15
 
 
@@ -96,14 +96,14 @@ def test_a_refusal_by_ray_becomes_one_line(monkeypatch, reason, message):
         connected("h:1").__enter__()
 
 
-def test_an_attempt_that_was_aborted_is_told(monkeypatch):
+def test_an_aborted_connection_attempt_is_reported(monkeypatch):
     monkeypatch.setattr(connect, "TRIAL", "import os; os.abort()")
     monkeypatch.setenv("RAY_ADDRESS", "h:7")
     with pytest.raises(ConfigError, match=r"RAY_ADDRESS is h:7\): the attempt ended with code -6"):
         connected("auto").__enter__()
 
 
-def test_a_token_that_is_missing_is_told_though_ray_goes_on_trying(monkeypatch):
+def test_a_missing_token_is_reported_while_ray_keeps_trying(monkeypatch):
     monkeypatch.setattr(connect, "ANSWER_SECONDS", 1.0)
     script = "import sys, time; print('Unauthenticated: RPC', file=sys.stderr, flush=True); time.sleep(60)"
     monkeypatch.setattr(connect, "TRIAL", script)
@@ -112,7 +112,7 @@ def test_a_token_that_is_missing_is_told_though_ray_goes_on_trying(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_ray_of_ones_own_begins_and_ends_with_the_block(capfd, monkeypatch):
+def test_a_local_ray_starts_and_stops_with_the_block(capfd, monkeypatch):
     import ray
 
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)

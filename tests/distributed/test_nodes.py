@@ -26,13 +26,13 @@ def answering(monkeypatch, error: Exception) -> None:
         ("libtorch.so: cannot open", r"^node n7 cannot run monotau: .*libtorch.so: cannot open"),
     ],
 )
-def test_a_node_that_cannot_run_the_program_is_named(monkeypatch, reason, message):
+def test_the_error_names_a_node_that_cannot_run_the_program(monkeypatch, reason, message):
     answering(monkeypatch, RayTaskError("view", f"Traceback\nImportError: {reason}", ImportError(reason)))
     with pytest.raises(ConfigError, match=message):
         _judge("n7", object(), Path("/data"), pytest.fail)
 
 
-def test_a_node_that_is_lost_meanwhile_is_a_warning(monkeypatch):
+def test_a_node_lost_during_the_check_causes_a_warning(monkeypatch):
     answering(monkeypatch, NodeDiedError("gone"))
     said: list[str] = []
     _judge("n7", object(), Path("/data"), said.append)
@@ -40,7 +40,7 @@ def test_a_node_that_is_lost_meanwhile_is_a_warning(monkeypatch):
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_nodes_that_see_the_directory_pass_and_nothing_is_left_there(tmp_path):
+def test_nodes_that_see_the_directory_pass_and_leave_nothing_behind(tmp_path):
     said: list[str] = []
     with locked(tmp_path):
         check_nodes(tmp_path, said.append)
@@ -51,7 +51,7 @@ def test_nodes_that_see_the_directory_pass_and_nothing_is_left_there(tmp_path):
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_node_that_does_not_answer_is_named(tmp_path, monkeypatch):
+def test_the_error_names_a_node_that_does_not_answer(tmp_path, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(nodes, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(nodes, "DEADLINE_SECONDS", 0.2)
@@ -72,12 +72,12 @@ HERE = {package: nodes.version(package) for package in PACKAGES}
         (View("", HERE | {"monotau": "9"}, True), "node n7 has monotau 9, but here is "),
     ],
 )
-def test_a_node_that_cannot_take_part_is_named(seen, message):
+def test_the_error_names_a_node_with_another_directory_or_other_versions(seen, message):
     with pytest.raises(ConfigError, match=message):
         judge("n7", seen, Path("/data"), pytest.fail)
 
 
-def test_a_directory_is_looked_at_from_a_node(tmp_path):
+def test_a_node_reports_whether_it_sees_the_same_directory(tmp_path):
     (tmp_path / "token").write_text("ours")
     assert view(str(tmp_path), "token", "ours") == View("", HERE, False)
     assert view(str(tmp_path), "token", "theirs").problem == "another directory of that name"

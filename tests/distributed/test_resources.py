@@ -23,12 +23,12 @@ def test_a_request_must_fit_into_one_node():
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 1.5, 0.00001])
-def test_shares_that_cannot_be_kept_are_refused(value):
+def test_impossible_resource_shares_are_refused(value):
     with pytest.raises(ConfigError, match=r"--gpus-per-run is .* but must be 0, a share from 0.0001 to 1, or a whole"):
         check_share("--gpus-per-run", value, 0.0)
 
 
-def test_shares_that_can_be_kept():
+def test_possible_resource_shares_are_accepted():
     for value in (0.0, 0.0001, 0.25, 1.0, 8.0):
         check_share("--gpus-per-run", value, 0.0)
     with pytest.raises(ConfigError, match="--cpus-per-run is 0, but must be a share"):

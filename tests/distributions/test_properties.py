@@ -110,7 +110,7 @@ def test_a_line_never_passes_its_right_knot() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @FEW
 @given(taus=st.lists(fractions, min_size=1, max_size=9), data=st.data())
-def test_a_quantile_does_not_depend_on_its_company(layout: str, taus: list[float], data: st.DataObject) -> None:
+def test_a_quantile_does_not_depend_on_the_other_fractions(layout: str, taus: list[float], data: st.DataObject) -> None:
     distribution = make(layout, seed=30)
     asked = torch.tensor(taus, dtype=torch.float64)
     together = distribution.quantile(asked)
@@ -128,7 +128,7 @@ def test_a_quantile_does_not_depend_on_its_company(layout: str, taus: list[float
     first=wild_values,
     increments=st.lists(wild_sizes, min_size=31, max_size=31),
 )
-def test_a_wild_quantile_does_not_depend_on_its_company(
+def test_a_quantile_of_extreme_values_does_not_depend_on_the_other_fractions(
     taus: list[float], first: float, increments: list[float]
 ) -> None:
     values = torch.tensor([[first, *increments]]).cumsum(-1)

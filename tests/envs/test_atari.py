@@ -85,7 +85,7 @@ def test_actions_stick_under_sticky_only():
         assert np.array_equal(*runs) is not sticks
 
 
-def test_a_lost_life_is_told_apart_from_the_end_of_the_game_and_the_score_goes_on():
+def test_a_lost_life_is_distinguished_from_the_end_of_the_game_and_the_score_continues():
     """Breakout has five lives: random play loses them one by one."""
     games = AtariVector(BREAKOUT, 2, "noop")
     lost, over = np.zeros(2, int), np.zeros(2, int)
@@ -150,7 +150,7 @@ def test_a_game_that_is_reset_alone_starts_over_and_the_other_goes_on(protocol):
     assert over >= 1
 
 
-def test_an_episode_ends_after_108000_frames_or_fewer_steps_where_told():
+def test_an_episode_ends_after_108000_frames_or_after_the_configured_limit():
     games = AtariVector(PONG, 1, "noop", max_steps=25)
     cut = [step for step, (_, _, terminated, truncated, _) in enumerate(played(games, 60)) if truncated[0]]
     assert cut == [24, 49]
@@ -167,7 +167,7 @@ def test_an_episode_that_does_not_end_is_cut_after_27000_steps():
 
 
 @pytest.mark.parametrize("protocol", ["noop", "sticky"])
-def test_games_side_by_side_are_those_played_alone(protocol):
+def test_games_in_a_vector_play_as_they_do_alone(protocol):
     """Environment i is seeded with seed + i, and threads do not matter."""
     actions = np.random.default_rng(0).integers(4, size=(150, 3))
     together = AtariVector(BREAKOUT, 3, protocol)
@@ -179,7 +179,7 @@ def test_games_side_by_side_are_those_played_alone(protocol):
         assert np.array_equal(side_by_side[lane], np.stack([alone.step(row[[lane]])[0][0] for row in actions]))
 
 
-def test_frames_handed_over_are_not_written_to_later():
+def test_returned_frames_are_not_overwritten_later():
     games = AtariVector(PONG, 1, "noop")
     first, _ = games.reset(seed=0)
     kept = first.copy()
@@ -215,19 +215,19 @@ def test_the_papers_presets_play_one_game_and_evaluate_125000_steps_after_250000
         ({"id": PONG, "protocol": "Sticky"}, r"env\.protocol .*'Sticky'"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_line(settings, reason):
+def test_incompatible_settings_are_refused_in_one_line(settings, reason):
     with pytest.raises(ConfigError, match=reason) as caught:
         resolve("ndqfn", {"env": settings})
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 320
 
 
-def test_a_protocol_is_refused_for_an_environment_of_ones_own():
+def test_a_protocol_is_refused_for_a_user_s_environment():
     with pytest.raises(ConfigError, match=r"env\.protocol is 'noop', but must be 'none'"):
         EnvFactory(EnvConfig(protocol="noop"), lambda: gym.make("CartPole-v1"))
 
 
-def test_without_the_emulator_the_extra_is_named(monkeypatch):
+def test_the_error_without_the_emulator_names_the_missing_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(ConfigError, match=r"env\.id is 'ALE/Pong-v5', but .* pip install 'monotau\[atari\]'"):
         resolve("ndqfn", {"env": {"id": PONG}})
@@ -242,7 +242,7 @@ def test_a_game_made_by_the_user_is_played_as_it_is_given():
     assert (agent.config.env.id, agent.config.env.protocol) == (PONG, "none")
 
 
-def test_an_agent_of_a_game_is_saved_loaded_and_played_elsewhere(tmp_path):
+def test_an_agent_of_a_game_is_saved_and_loaded_but_not_for_another_environment(tmp_path):
     agent = Agent(PONG, "ndqfn", env_settings={"protocol": "sticky", "frame_stack": 2}, **TINY)
     agent.save(tmp_path)
     again = Agent.load(tmp_path)
@@ -254,7 +254,7 @@ def test_an_agent_of_a_game_is_saved_loaded_and_played_elsewhere(tmp_path):
         Agent.load(tmp_path, "CartPole-v1")
 
 
-def test_without_the_emulator_an_agent_predicts_and_says_what_is_missing_when_it_is_to_play(tmp_path, monkeypatch):
+def test_without_the_emulator_an_agent_predicts_and_an_evaluation_names_what_is_missing(tmp_path, monkeypatch):
     Agent(PONG, "ndqfn", env_settings={"frame_stack": 2}, **TINY).save(tmp_path)
     monkeypatch.setitem(sys.modules, "ale_py", None)
     agent = Agent.load(tmp_path)
@@ -274,7 +274,7 @@ def test_only_ids_that_can_be_used_are_suggested(given):
     assert not {name for name in suggested if name.startswith("Montezuma")}
 
 
-def test_a_ready_made_game_is_alone_in_a_profile_that_wants_several():
+def test_a_ready_made_game_is_not_multiplied_by_a_profile_with_several_environments():
     screens = Frames(gym.spaces.Box(0, 255, (84, 84), np.uint8))
     config = resolve("ndqfn-fast", source=screens).config
     assert (config.profile, config.env.num_envs) == ("atari-fast", 1)

@@ -26,14 +26,14 @@ from tests.support.envs import factory
         ("MinAtar/Brakeout-v1", "MinAtar/Breakout-v1"),
     ],
 )
-def test_an_unknown_id_is_answered_with_the_one_that_was_meant(given, meant):
+def test_the_error_for_an_unknown_id_suggests_the_right_one(given, meant):
     with pytest.raises(ConfigError, match=rf"^env\.id '{given}' is unknown\. Did you mean .*'{meant}'") as caught:
         factory(given)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
 
 
-def test_an_unknown_id_like_no_other_gets_no_guess():
+def test_the_error_for_an_unknown_id_unlike_all_others_suggests_none():
     with pytest.raises(
         ConfigError, match=r"'Xyzzyq-v0' is unknown\. `monotau list envs` shows .*'package\.module:Env-v0'"
     ):
@@ -50,13 +50,13 @@ def test_an_unknown_id_like_no_other_gets_no_guess():
         ("Ant-v2", {}, "ImportError: The mujoco v2 and v3"),
     ],
 )
-def test_what_gymnasium_says_against_an_id_becomes_one_line(env_id, kwargs, reason):
+def test_gymnasium_s_complaint_about_an_id_becomes_one_line(env_id, kwargs, reason):
     with pytest.raises(ConfigError, match=rf"^env\.id '{env_id}' cannot be made: {reason}") as caught:
         factory(env_id, kwargs=kwargs)
     assert "\n" not in str(caught.value)
 
 
-def test_what_our_own_worlds_refuse_is_said_as_it_is():
+def test_errors_of_our_own_environments_are_passed_on_unchanged():
     with pytest.raises(ConfigError, match=r"^DeepSea's size is 0"):
         factory("monotau/DeepSea-v0", kwargs={"size": 0})
 
@@ -149,7 +149,7 @@ def test_the_minatar_table_is_what_minatar_registers():
     assert registered == {f"MinAtar/{game}-v{version}" for game in MINATAR for version in MINATAR_VERSIONS}
 
 
-def test_a_missing_minatar_is_named_with_its_cure(monkeypatch):
+def test_the_error_without_minatar_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "minatar", None)
     monkeypatch.setitem(sys.modules, "minatar.gym", None)
     with pytest.raises(ConfigError, match=r"MinAtar cannot be imported .*; pip install monotau\[minatar\]"):
@@ -158,7 +158,7 @@ def test_a_missing_minatar_is_named_with_its_cure(monkeypatch):
 
 
 @pytest.mark.parametrize("env_id", ["LunarLander-v3", "LunarLander"])
-def test_a_missing_box2d_is_named_with_its_cure(monkeypatch, env_id):
+def test_the_error_without_box2d_says_how_to_install_it(monkeypatch, env_id):
     for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "Box2D", None)
@@ -168,7 +168,7 @@ def test_a_missing_box2d_is_named_with_its_cure(monkeypatch, env_id):
     assert not any("LunarLander" in listed for listed, _ in list_envs())
 
 
-def test_another_missing_package_of_gymnasiums_is_named_as_gymnasium_does():
+def test_the_error_for_another_missing_package_is_gymnasium_s():
     gym.register("Needy-v0", needy)
     try:
         with pytest.raises(ConfigError, match=r"'Needy-v0' cannot be made: DependencyNotInstalled: no pedals$"):
@@ -181,6 +181,6 @@ def needy(**_):
     raise gym.error.DependencyNotInstalled("no pedals")
 
 
-def test_an_id_that_is_a_book_is_refused():
+def test_a_very_long_id_is_refused():
     with pytest.raises(ConfigError, match=r"env\.id is 'x+\.\.\.x+', but must have at most 200 characters"):
         factory("x" * 201)

@@ -90,7 +90,7 @@ def test_a_stochastic_sea_repeats_under_its_seed():
     assert rewards[0][-1] != rewards[2][-1]
 
 
-def test_wind_stops_one_right_move_in_size_and_the_cost_is_paid_all_the_same():
+def test_wind_stops_one_in_size_moves_to_the_right_and_their_cost_is_still_paid():
     sea = DeepSea(size=5, stochastic=True)
     sea.reset(seed=1)
     trials, moved = 2000, 0
@@ -121,7 +121,7 @@ def test_the_bottom_corners_have_standard_normal_noise(moves, mean):
     assert abs(np.std(noise) - 1) < 4 / (2 * len(noise)) ** 0.5
 
 
-def test_there_is_no_noise_elsewhere():
+def test_other_cells_have_no_noise():
     sea = DeepSea(size=3, stochastic=True)
     games = [play(sea, "LRR", seed=seed) for seed in range(30)]
     between = [rewards for rewards, cells, _ in games if cells[2] == (2, 1)]

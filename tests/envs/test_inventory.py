@@ -22,12 +22,12 @@ def play(world: Inventory, orders, seed: int | None = 0) -> list[tuple]:
     return steps
 
 
-def test_it_passes_gymnasiums_checker_at_any_scale():
+def test_the_inventory_passes_gymnasiums_checker_at_another_scale():
     register_own()
     check_env(gym.make("monotau/Inventory-v0", reward_scale=100.0, disable_env_checker=True).unwrapped)
 
 
-def test_a_day_by_hand():
+def test_a_day_s_profit_is_as_worked_out_by_hand():
     """A sale earns 5; a delivery costs 8, a unit in it 0.2, a unit left over 1."""
     world = Inventory()
     before, _ = world.reset(seed=1)
@@ -53,7 +53,7 @@ def test_an_order_arrives_after_the_demand_of_its_day():
     assert (observation[0], reward, info["sold"]) == (50, -18.0, 0)
 
 
-def test_what_the_shelves_cannot_hold_goes_back():
+def test_units_beyond_the_shelf_space_are_returned():
     assert max(step[0][0] for step in play(Inventory(), [10])) == 50
 
 
@@ -85,7 +85,7 @@ def test_demand_follows_the_week():
         assert np.var(drawn) == pytest.approx(mean, rel=0.25)  # Poisson
 
 
-def test_it_is_truncated_after_a_hundred_days_and_stays_within_its_bounds():
+def test_an_episode_is_truncated_after_a_hundred_days_and_stays_within_bounds():
     world, generator = Inventory(), np.random.default_rng(0)
     for seed in range(5):
         steps = play(world, lambda _: int(generator.integers(11)), seed)
@@ -117,6 +117,6 @@ def test_rewards_are_multiplied_and_nothing_else_changes(scale):
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
-def test_a_scale_that_is_no_scale_is_refused(scale):
+def test_an_invalid_reward_scale_is_refused(scale):
     with pytest.raises(ConfigError, match=rf"Inventory's reward_scale is {scale}, but must be a finite number above 0"):
         Inventory(reward_scale=scale)

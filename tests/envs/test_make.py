@@ -63,7 +63,7 @@ def test_each_vector_is_made_of_new_environments():
     assert len(made) == 5
 
 
-def test_what_a_vector_returned_does_not_change_later():
+def test_returned_observations_do_not_change_later():
     vector = EnvFactory(EnvConfig(), CountingEnv).make_vector(1)
     before, _ = vector.reset()
     vector.step(np.array([0]))
@@ -113,7 +113,7 @@ def test_keyword_arguments_reach_the_environment():
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(0, [10, 20]), (4, [4, 8, 12, 16, 20])])
-def test_an_episode_limit_cuts_shorter(limit, expected):
+def test_an_episode_limit_shortens_episodes(limit, expected):
     assert episode_lengths(factory("monotau/TimeLimit-v0", max_episode_steps=limit).make_vector(1), 20) == expected
 
 

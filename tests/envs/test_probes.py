@@ -41,7 +41,7 @@ PROBES = [Coin, TwoStepCoin, TwoSpreads, TwoShapes, TimeLimit, Chain, Grid]
 FAR_OR_LONG = [LargeReturns, NegativeReturns, HeavyTail, LongChain]
 
 
-def test_every_probe_is_looked_at_here():
+def test_every_probe_is_tested_here():
     assert {world for world, _ in OWN.values() if issubclass(world, Probe)} == {*PROBES, *FAR_OR_LONG}
 
 
@@ -53,7 +53,7 @@ def test_the_probabilities_of_each_truth_sum_to_one(world: Probe):
 
 @pytest.mark.parametrize("world", [Coin(), TwoStepCoin(), TwoSpreads()], ids=str)
 @pytest.mark.parametrize("action", [0, 1])
-def test_tosses_come_as_often_as_the_truth_says(world: Probe, action: int):
+def test_outcomes_are_as_frequent_as_the_truth_says(world: Probe, action: int):
     trials = 4000
     seen: Counter[float] = Counter()
     world.reset(seed=action)
@@ -73,7 +73,7 @@ def test_tosses_come_as_often_as_the_truth_says(world: Probe, action: int):
         assert abs(seen[outcome] - trials * probability) < 4 * spread
 
 
-def test_the_second_coin_knows_nothing_of_the_first():
+def test_the_second_coin_is_independent_of_the_first():
     assert TwoStepCoin().truth(GAMMA)[1, 0] == [(0.5, 1.0), (0.5, -1.0)]
     assert sorted(outcome for _, outcome in TwoStepCoin().truth(GAMMA)[0, 1]) == pytest.approx([-1.9, -0.1, 0.1, 1.9])
 
@@ -118,7 +118,7 @@ def test_the_two_shapes_are_drawn_as_their_truth_says():
         np.testing.assert_allclose(np.quantile(drawn, (0.05, 0.5, 0.95)), truth[[49, 499, 949]], atol=0.05)
 
 
-def test_the_truth_of_the_chain_by_hand():
+def test_the_truth_of_the_chain_is_as_worked_out_by_hand():
     assert Chain(length=4).truth(0.5) == {
         (0, 1): [(1.0, 0.25)],  # R R R: the third step pays
         (0, 0): [(1.0, 0.125)],  # L R R R
@@ -129,7 +129,7 @@ def test_the_truth_of_the_chain_by_hand():
     }
 
 
-def test_a_chain_walked_to_the_left_is_cut_at_last():
+def test_a_chain_walked_to_the_left_is_truncated_in_the_end():
     world = Chain(length=2)
     world.reset()
     steps = [world.step(0) for _ in range(16)]
@@ -174,7 +174,7 @@ def test_the_grid_is_worth_nothing_everywhere():
     assert all(outcomes == [(1.0, 0.0)] for outcomes in truth.values())
 
 
-def test_a_chain_without_a_way_is_refused():
+def test_a_chain_of_a_single_state_is_refused():
     with pytest.raises(ConfigError, match="Chain's length is 1, but must be at least 2"):
         Chain(length=1)
 

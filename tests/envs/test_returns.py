@@ -65,7 +65,7 @@ def test_the_long_chain_pays_as_its_truth_says_in_every_state():
     check_quantiles(drawn[:, 49], curve(world, 49))
 
 
-def test_the_long_chain_by_hand():
+def test_the_long_chain_pays_as_worked_out_by_hand():
     """The last state has one reward to go, the one before two; without a discount 50 rewards have a variance of 50."""
     normal_95 = 1.6448536269514722
     for gamma, state, mean, variance in ((0.5, 49, 1, 1), (0.5, 48, 1.5, 1.25), (1.0, 0, 50, 50), (0.0, 7, 1, 1)):
@@ -91,7 +91,7 @@ def test_quantiles_rise(world):
 
 
 @pytest.mark.parametrize(("world", "sign"), [(LargeReturns(), 1), (NegativeReturns(), -1)], ids=str)
-def test_returns_far_from_zero_by_hand(world, sign):
+def test_returns_far_from_zero_are_as_worked_out_by_hand(world, sign):
     """Mean 2400 and deviation 100; the median of the exponential one is 2400 + 100 (log 2 - 1) = 2369.3."""
     for action, median in ((0, 2400.0), (1, 2369.3147)):
         values = curve(world, action=action)

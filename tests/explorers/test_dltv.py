@@ -67,14 +67,14 @@ def test_the_count_of_decisions_carries_over():
     assert other.decisions == 9
 
 
-def test_it_has_nothing_to_learn_and_asks_for_nothing():
+def test_dltv_has_no_weights_and_needs_no_target():
     _, explorer = make()
     assert not explorer.wants_target
     explorer.learn(random_batch(), None, torch.Generator())
 
 
 @pytest.mark.parametrize("c", [-1.0, float("inf")])
-def test_a_weight_that_is_none_is_refused(c):
+def test_an_invalid_weight_is_refused(c):
     with pytest.raises(ConfigError, match=f"explorer.c is {c}, but must be a number that is not negative"):
         Dltv(c=c)
 

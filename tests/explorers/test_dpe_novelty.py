@@ -15,7 +15,7 @@ BRIEF = {"size": 5, "updates": 150, "sync_every_updates": 50}
 SEEDS = pytest.mark.parametrize("seed", [0, 1])
 
 
-def test_the_grid_that_is_replayed_is_the_grid():
+def test_the_benchmark_s_transitions_are_those_of_the_grid():
     env, ends = Grid(size=4), reached(4)
     for state, action in product(range(16), range(4)):
         env.reset()
@@ -28,7 +28,7 @@ def test_pairs_that_were_never_replayed_have_a_bonus_four_times_as_large(seed):
     assert measure("ndqfn-dpe", seed, SMALL, **BRIEF).ratio >= 4
 
 
-def test_with_first_weights_that_make_all_states_alike_the_bonus_says_nothing(monkeypatch):
+def test_the_bonus_shows_no_novelty_if_the_initial_weights_make_all_states_alike(monkeypatch):
     """Torch's own, with which a predictor learns everywhere what it learns anywhere."""
 
     @torch.no_grad()
@@ -43,5 +43,5 @@ def test_with_first_weights_that_make_all_states_alike_the_bonus_says_nothing(mo
 
 @pytest.mark.slow
 @SEEDS
-def test_on_a_larger_grid_too(seed):
+def test_pairs_never_replayed_have_a_larger_bonus_on_a_larger_grid_too(seed):
     assert measure("ndqfn-dpe", seed, SMALL, updates=1_000).ratio >= 4

@@ -81,7 +81,7 @@ def test_schedules_that_cannot_work_are_refused(settings, match):
         EpsilonSchedule(**settings)
 
 
-def test_noise_is_drawn_for_those_who_explore_and_gone_afterwards():
+def test_noise_is_drawn_for_exploring_and_removed_afterwards():
     factory = small_factory(layers=Layers(noisy=True))
     learner = Learner(factory, double_q=True)
     explorer = EpsilonGreedy().build(factory, learner.online, learner.target)

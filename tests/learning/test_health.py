@@ -47,13 +47,13 @@ def rules(trains, said=(), config=CONFIG):
     return [finding.rule for finding in findings(config, trains, said)]
 
 
-def test_a_healthy_run_is_left_in_peace():
+def test_a_healthy_run_gets_no_warning():
     assert rules(lines({}, {}, {}, {})) == []
     assert rules([]) == []
 
 
 @pytest.mark.parametrize(("rule", "ill"), [*ILL.items(), ("out_of_reach", {"overshoot": 1.5})])
-def test_each_rule_speaks_once_after_a_stretch_of_lines(rule, ill):
+def test_each_rule_warns_once_after_several_bad_lines_in_a_row(rule, ill):
     assert rules(lines({}, ill, ill)) == []
     assert rules(lines(ill, {}, ill)) == []
     assert rules(lines(ill, ill, {})) == []
@@ -63,7 +63,7 @@ def test_each_rule_speaks_once_after_a_stretch_of_lines(rule, ill):
 
 
 @pytest.mark.parametrize("ill", ILL.values(), ids=ILL)
-def test_nothing_is_said_of_first_weights_nor_of_what_is_not_known(ill):
+def test_no_rule_warns_about_initial_weights_or_missing_numbers(ill):
     assert rules(lines(ill, ill, ill, updates=FEWEST_UPDATES - 1)) == []
     unknown = lines(ill, ill | dict.fromkeys(ill), ill)
     assert rules(unknown) == []
@@ -73,7 +73,7 @@ def test_nothing_is_said_of_first_weights_nor_of_what_is_not_known(ill):
     assert rules(unknown) == []
 
 
-def test_effects_are_not_told_beside_their_cause():
+def test_a_warning_about_a_cause_silences_warnings_about_its_effects():
     dead = ILL["dead_features"] | ILL["one_value"] | ILL["dead_increments"]
     trains = lines(dead, dead, dead)
     assert rules(trains) == ["dead_features"]
@@ -86,7 +86,7 @@ def test_effects_are_not_told_beside_their_cause():
     assert rules(lines(cut, cut, cut), said=["out_of_reach"]) == []
 
 
-def test_a_single_return_is_no_illness_where_all_episodes_are_alike():
+def test_predicting_a_single_return_is_healthy_if_all_episodes_are_alike():
     ill = ILL["dead_increments"]
     for returns in ([1.0, 1.0, 1.0], [None, 1.0, None], [None, None, None]):
         assert rules(lines(*(ill | {"return_mean": returned} for returned in returns))) == []
@@ -109,7 +109,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("rule", ILL)
-def test_a_warning_says_what_is_seen_and_what_to_do(rule):
+def test_a_warning_names_the_symptom_and_the_remedy(rule):
     if rule == "out_of_reach":
         config = Agent("CartPole-v1", "c51", head={"low": -7.0, "high": 9.0}).config
     else:
@@ -118,7 +118,7 @@ def test_a_warning_says_what_is_seen_and_what_to_do(rule):
     assert finding.text == TOLD[rule]
 
 
-def test_steps_that_cannot_die_are_not_advised_twice():
+def test_the_remedy_does_not_suggest_a_setting_that_is_already_in_use():
     config = small_run("ndqfn", head={"increment": "softplus"}).config
     (finding,) = findings(config, lines(*[ILL["dead_increments"]] * 3), ())
     assert "start again with a lower optimiser.learning_rate" in finding.text
@@ -154,7 +154,7 @@ def told(directory, resolved):
 
 
 @pytest.mark.parametrize("preset", ["dqn", "ndqfn", "iqn"])
-def test_a_dead_run_warns_once_and_does_not_repeat_itself_when_it_goes_on(preset, early, killed, tmp_path, monkeypatch):
+def test_a_dead_run_warns_once_and_not_again_after_resuming(preset, early, killed, tmp_path, monkeypatch):
     resolved = short_run(preset)
     text = told(tmp_path / "whole", resolved)
     (warning,) = (line for line in read_lines(tmp_path / "whole" / "metrics.jsonl") if line["kind"] == "warning")
@@ -185,20 +185,20 @@ def test_a_dead_run_warns_once_and_does_not_repeat_itself_when_it_goes_on(preset
 
 
 @pytest.mark.parametrize("preset", ["dqn", "ndqfn-dpe", "iqn", "c51"])
-def test_a_run_that_lives_does_not_warn(preset, early, tmp_path):
+def test_a_short_healthy_run_does_not_warn(preset, early, tmp_path):
     assert "warning" not in told(tmp_path / "run", short_run(preset))
     assert read_json(tmp_path / "run" / "result.json")["warnings"] == []
 
 
 @pytest.mark.parametrize("world", ["monotau/Coin-v0", "monotau/TimeLimit-v0"])
-def test_a_world_with_a_single_state_is_not_taken_for_a_dead_network(world, early):
+def test_an_environment_with_a_single_state_is_not_mistaken_for_a_dead_network(world, early):
     agent = Agent(world, "dqn", **(SMALL | {"head": {"hidden": 8}})).learn(300)
     assert {line["kind"] for line in agent.history} == {"train"}
     assert agent.history[-1]["q_std"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize(("bounds", "least"), [((-0.1, 0.1), 100), ((-10.0, -9.5), 20)])
-def test_an_agent_whose_support_is_far_too_small_says_so(bounds, least, early, capsys):
+def test_an_agent_warns_if_its_support_is_far_too_small(bounds, least, early, capsys):
     head = {"kind": "c51", "low": bounds[0], "high": bounds[1], "hidden": 8}
     agent = Agent("CartPole-v1", "c51", verbose=True, **(SMALL | {"head": head})).learn(300)
     (warning,) = (line for line in agent.history if line["kind"] == "warning")

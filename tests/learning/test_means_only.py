@@ -59,7 +59,7 @@ def test_greedy_acting_runs_f_alone_and_chooses_as_the_distribution_would():
     np.testing.assert_array_equal(actions, expected_means(learner.online, observations).argmax(dim=1).numpy())
 
 
-def test_acting_by_another_measure_of_risk_runs_g_as_well():
+def test_acting_by_a_risk_measure_other_than_the_mean_runs_g_as_well():
     learner, _ = make()
     with counted(learner.online) as counts:
         Policy(learner.online, 3, risk=Risk("cvar", 0.25)).best(random_batch().observations.numpy(), None)
@@ -67,7 +67,7 @@ def test_acting_by_another_measure_of_risk_runs_g_as_well():
 
 
 @pytest.mark.parametrize("explorer", [EpsilonGreedy(), Dpe(c=0.0), Dpe(c=0.5)], ids=str)
-def test_explorers_that_want_the_mean_alone_are_given_no_more(explorer):
+def test_explorers_that_need_only_the_mean_do_not_run_g(explorer):
     learner, made = make(explorer)
     observations = random_batch(40).observations
     others = [learner.target, made.predictor] if isinstance(explorer, Dpe) else [learner.target]
@@ -79,7 +79,7 @@ def test_explorers_that_want_the_mean_alone_are_given_no_more(explorer):
     np.testing.assert_array_equal(actions, made.scores(observations, full, None).argmax(dim=1).numpy())
 
 
-def test_an_explorer_that_wants_the_spread_is_given_it():
+def test_an_explorer_that_needs_the_spread_runs_g():
     learner, made = make(Dltv(c=5.0))
     with counted(learner.online) as counts:
         Policy(learner.online, 3, made).best(random_batch().observations.numpy(), None)

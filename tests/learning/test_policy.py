@@ -53,7 +53,7 @@ def test_each_lane_may_have_its_own_epsilon() -> None:
     assert taken.mean(axis=0).tolist() == [0.0, 1.0]
 
 
-def test_a_repeat_under_way_ends_as_it_began_when_repeats_become_shorter() -> None:
+def test_a_started_repeat_keeps_its_length_when_the_longest_repeat_shrinks() -> None:
     noise, rng = RandomActions(1, 1000), np.random.default_rng(3)
     first = noise.draw(1.0, rng, 30)[0]
     left = int(noise._left[0])

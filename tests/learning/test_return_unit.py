@@ -47,7 +47,7 @@ def test_the_unit_is_a_quarter_of_the_mean_deviation_of_returns_from_their_media
     assert measured(1, 2, 0, 5, -2, 2) == pytest.approx((1 + 0 + 3 + 4 + 0) / 5 / 4)
 
 
-def test_returns_that_are_much_alike_count_as_deviating_by_a_tenth_of_their_size():
+def test_nearly_equal_returns_count_as_deviating_by_a_tenth_of_their_size():
     assert measured(99, 100, 101) == pytest.approx(10 / 4)
     assert measured(-99, -100, -101) == pytest.approx(10 / 4)
 
@@ -58,12 +58,12 @@ def test_returns_that_are_the_same_have_a_quarter_of_their_size_as_unit(returns)
 
 
 @pytest.mark.parametrize("returns", [[], [0.0, -0.0, 0.0]])
-def test_where_all_returns_are_zero_there_is_no_unit(returns):
+def test_there_is_no_unit_if_all_returns_are_zero(returns):
     assert measured(*returns) is None
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_a_unit_that_is_no_number_is_none():
+def test_there_is_no_unit_if_returns_overflow():
     assert measured(1e308, 1e308) is None
 
 
@@ -79,7 +79,7 @@ def test_returns_k_times_as_large_have_a_unit_k_times_as_large(numbers, power):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_found_while_rewards_are_zero_and_it_is_looked_for_again(kind):
+def test_the_unit_is_measured_again_as_long_as_all_rewards_are_zero(kind):
     unit, replay = ReturnUnit(None), replay_of([0, 0, 0], kind)
     unit.measure(replay, 10)
     assert (unit.value, unit.measured) == (1.0, False)
@@ -90,7 +90,7 @@ def test_nothing_is_found_while_rewards_are_zero_and_it_is_looked_for_again(kind
     assert (unit.value, unit.measured) == (0.5, True)
 
 
-def test_it_is_looked_at_again_when_the_number_of_steps_has_doubled():
+def test_the_unit_is_measured_again_when_the_number_of_steps_has_doubled():
     unit = ReturnUnit(None)
     unit.measure(of_unit(5), 100)
     unit.measure(of_unit(50), 199)
@@ -104,7 +104,7 @@ def test_it_is_looked_at_again_when_the_number_of_steps_has_doubled():
 
 
 @pytest.mark.parametrize(("later", "expected"), [(9.9, 5.0), (10.1, 10.1), (2.6, 5.0), (2.4, 2.4)])
-def test_a_unit_that_is_half_or_twice_as_large_is_good_enough(later, expected):
+def test_a_unit_within_a_factor_of_two_is_kept(later, expected):
     unit = ReturnUnit(None)
     assert unit.measure(of_unit(5), 100) == 1  # nothing was predicted in another unit before
     unit.measure(of_unit(later), 200)
@@ -113,7 +113,7 @@ def test_a_unit_that_is_half_or_twice_as_large_is_good_enough(later, expected):
     assert unit.value == pytest.approx(expected)
 
 
-def test_a_unit_that_is_given_is_kept():
+def test_a_configured_unit_is_kept():
     unit = ReturnUnit(7.0)
     unit.measure(of_unit(500), 1000)
     assert (unit.value, unit.measured) == (7.0, True)
@@ -137,7 +137,7 @@ LINEAR = ("dqn", "qr-dqn", "nc-qr-dqn", "iqn-star", "implicit-sorted", "fqf", "n
 
 
 @pytest.mark.parametrize("preset", [*LINEAR, "ndqfn", "ndqfn-fqf", "incremental-iqn", "rainbow"])
-def test_predictions_in_raw_rewards_stay_when_the_unit_changes(preset):
+def test_predictions_in_raw_rewards_do_not_change_with_the_unit(preset):
     noisy = {"noisy": True, "dueling": True} if preset in ("qr-dqn", "ndqfn") else {}
     agent = briefly_learned(preset, **noisy)
     states = np.random.default_rng(0).uniform(-0.2, 0.2, (16, 4)).astype(np.float32)
@@ -155,7 +155,7 @@ def test_predictions_in_raw_rewards_stay_when_the_unit_changes(preset):
 
 
 @pytest.mark.parametrize("target", ["shared", "frozen"])
-def test_bonuses_in_raw_rewards_stay_when_the_unit_changes(target):
+def test_bonuses_in_raw_rewards_do_not_change_with_the_unit(target):
     explorer = {"kind": "dpe", "target": target, "normalise": True}
     agent = briefly_learned("qr-dqn-dpe", explorer=explorer, epsilon={"start": 0.5})
     states = np.random.default_rng(0).uniform(-0.2, 0.2, (16, 4)).astype(np.float32)
@@ -171,7 +171,7 @@ STRANGE = [(0.0, 1.0, 5.0), (-1.0, 1.0, 5.0), (float("nan"), 1.0, 5.0), (1.0, 1.
 
 
 @pytest.mark.parametrize("unit", STRANGE, ids=str)
-def test_a_state_that_no_run_wrote_is_refused(unit):
+def test_an_invalid_state_is_refused(unit):
     with pytest.raises(ConfigError, match=rf"^the unit of returns is {unit[0]}, looked at in step {unit[2]}: no run"):
         ReturnUnit(None).load_state({"unit": torch.tensor(unit, dtype=torch.float64)})
 
@@ -185,7 +185,7 @@ def test_sampled_rewards_are_divided_by_the_unit_before_they_are_rounded(kind):
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), -float("inf")])
-def test_a_scale_that_is_no_unit_is_refused(scale):
+def test_an_invalid_return_scale_is_refused(scale):
     config = Agent("CartPole-v1", **SMALL).config
     with pytest.raises(ConfigError, match=rf"^return_scale is {scale}, but must be a finite number"):
         override(config, {"return_scale": scale}, {})

@@ -67,7 +67,7 @@ def test_returns_and_lengths_are_those_of_whole_episodes():
     assert finished == [(0, 3.0, 2), (0, 7.0, 2), (0, 11.0, 2)]
 
 
-def test_evaluation_gives_each_environment_its_share_and_cuts_what_is_too_long():
+def test_evaluation_shares_episodes_among_environments_and_cuts_long_ones():
     settings = Agent("CartPole-v1", **SMALL).config.evaluation
     share = type(settings)(episodes=5, num_envs=2, episode_cap_steps=3)
     played = evaluate(
@@ -120,7 +120,7 @@ def watched(cap, episodes, num_envs, seed=0, stack=3):
     return played, np.stack(acted, axis=1)
 
 
-def test_after_the_cap_an_episode_begins_with_a_reset_an_empty_stack_and_nothing_counted():
+def test_an_episode_after_the_cap_starts_with_a_reset_an_empty_stack_and_zero_counts():
     played, acted = watched(cap=4, episodes=3, num_envs=1)
     assert (played.returns, played.lengths) == ([14.0] * 3, [4] * 3)  # 2 + 3 + 4 + 5
     no = [0, 0]
@@ -186,7 +186,7 @@ def test_episodes_after_the_cap_follow_from_the_seed_and_do_not_start_alike():
     assert len(np.unique(starts[0], axis=0)) == 8
 
 
-def test_learning_that_leaves_the_finite_numbers_stops_with_the_step_and_the_rate():
+def test_divergence_stops_the_run_and_names_the_step_and_the_learning_rate():
     agent = Agent("CartPole-v1", "ndqfn", **(SMALL | {"optimiser": {"learning_rate": 1e30}, "log_every_steps": 100}))
     with pytest.raises(Divergence, match=r"ndqfn on CartPole-v1, step \d+: the loss is (nan|inf).*learning_rate"):
         agent.learn(1000)
@@ -203,7 +203,7 @@ def test_divergence_is_one_line_and_exit_code_3(monkeypatch, capsys):
     assert capsys.readouterr().err.splitlines() == ["error: the loss is nan"]
 
 
-def test_how_often_is_logged_does_not_change_what_is_learned():
+def test_the_logging_interval_does_not_change_what_is_learned():
     means = [
         Agent("CartPole-v1", "iqn-dpe", **(SMALL | {"log_every_steps": every}))
         .learn(200)
@@ -214,7 +214,7 @@ def test_how_often_is_logged_does_not_change_what_is_learned():
     assert torch.equal(*means)
 
 
-def test_a_curve_that_is_not_a_number_counts_as_crossing():
+def test_nan_quantiles_count_as_crossing():
     values = torch.tensor([[1.0, 2.0, float("nan"), 4.0, 5.0]])
     assert PiecewiseLinear(torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9]), values).crossing().item() == 0.5
 
@@ -232,7 +232,7 @@ print(config.seed, config.gamma)
 """
 
 
-def test_users_without_a_type_checker_get_errors_in_words_and_may_use_numpy_numbers():
+def test_without_type_checks_users_get_readable_errors_and_may_pass_numpy_numbers():
     """In a process of its own, where the shape checks of the test run do not speak first."""
     done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()

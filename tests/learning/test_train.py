@@ -31,7 +31,7 @@ def learned(monkeypatch):
 
 
 @pytest.mark.parametrize("priority", ["loss", "td"])
-def test_a_replay_by_priority_is_told_those_of_every_batch(priority, learned, monkeypatch):
+def test_a_prioritised_replay_receives_the_priorities_of_every_batch(priority, learned, monkeypatch):
     told, update = [], PrioritizedReplay.update
 
     def spy(self, index, priorities):
@@ -56,14 +56,14 @@ def test_the_preset_of_schaul_takes_the_absolute_error_and_that_of_rainbow_the_l
     assert Agent("CartPole-v1", "rainbow", **settings).config.replay.priority == "loss"
 
 
-def test_weights_make_up_for_all_of_the_bias_when_the_run_is_over():
+def test_importance_weights_fully_correct_the_bias_at_the_end_of_the_run():
     agent = small_agent("prioritized").learn(100)
     assert agent.config.steps == 200
     assert agent._training.replay.beta == pytest.approx(0.7)
     assert agent.learn(100)._training.replay.beta == 1.0
 
 
-def test_a_uniform_replay_is_told_nothing(learned, monkeypatch):
+def test_a_uniform_replay_receives_no_priorities(learned, monkeypatch):
     """For it losses would leave their device, and wait for it, in vain."""
 
     def refuse(*_):
@@ -75,7 +75,7 @@ def test_a_uniform_replay_is_told_nothing(learned, monkeypatch):
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "ndqfn-deep-dpe"])
-def test_the_learning_rate_follows_the_steps_in_every_update_and_stays_after_the_run(preset, monkeypatch):
+def test_the_learning_rate_is_annealed_at_every_update_and_stays_constant_after_the_run(preset, monkeypatch):
     agent = Agent("CartPole-v1", preset, **(BRIEF | {"steps": 40, "optimiser": {"learning_rate": 0.01, "anneal": 0.2}}))
     seen, step = {}, NetworkOptimiser.step
 

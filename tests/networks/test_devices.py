@@ -57,14 +57,14 @@ def test_every_preset_learns_the_same_on_another_device(preset):
         ("dqn", {"optimiser": {"method": "rmsprop"}}),
     ],
 )
-def test_settings_that_no_preset_has_learn_there_too(preset, settings):
+def test_settings_without_a_preset_learn_the_same_on_another_device(preset, settings):
     here = learned(preset, **settings)
     with stand_in_device():
         assert_alike(learned(preset, **settings).networks.state(), here.networks.state())
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-deep-dpe", "c51-dpe", "iqn-dltv"])
-def test_an_agent_of_another_device_answers_is_saved_and_comes_back(preset, tmp_path):
+def test_an_agent_on_another_device_predicts_is_saved_and_is_loaded(preset, tmp_path):
     with stand_in_device():
         agent = learned(preset)
         agent.save(tmp_path)
@@ -84,9 +84,7 @@ def test_an_agent_of_another_device_answers_is_saved_and_comes_back(preset, tmp_
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-deep-dpe", "rainbow"])
-def test_a_run_on_another_device_goes_on_from_its_checkpoint_to_the_end_it_would_have_had(
-    preset, tmp_path, monkeypatch
-):
+def test_a_run_on_another_device_resumes_and_ends_like_an_uninterrupted_one(preset, tmp_path, monkeypatch):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     resolved = resolve(preset, BRIEF, {"steps": 32, "iteration_steps": 16})
     monkeypatch.setattr(runner, "draw_learning_curve", lambda *_: None)
@@ -137,7 +135,7 @@ class Transfers(TorchDispatchMode):
         return result
 
 
-def test_a_batch_goes_to_a_gpu_in_three_copies_from_pinned_memory_that_nothing_waits_for():
+def test_a_batch_goes_to_a_gpu_in_three_asynchronous_copies_from_pinned_memory():
     with FakeTensorMode(allow_non_fake_inputs=True), Transfers() as transfers:
         moved = random_batch(size=9).to(torch.device("cuda", 0))
     assert transfers.copied == [
@@ -152,7 +150,7 @@ def test_a_batch_goes_to_a_gpu_in_three_copies_from_pinned_memory_that_nothing_w
     assert isinstance(moved.index, np.ndarray)
 
 
-def test_a_batch_arrives_as_it_was():
+def test_a_batch_is_unchanged_by_the_move_to_a_device():
     batch: Batch = random_batch(size=9)
     with stand_in_device() as device:
         moved = batch.to(device)
@@ -188,7 +186,7 @@ def test_auto_takes_a_gpu_if_there_is_one(name, available, expected, monkeypatch
     assert pick_device(name).type == expected
 
 
-def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+def test_a_missing_gpu_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="torch sees no CUDA device here; allowed: auto, cpu"):
         pick_device("cuda")
@@ -204,7 +202,7 @@ def test_making_a_network_leaves_the_generators_of_gpus_alone(monkeypatch):
     assert seeded == [3]  # what it must not do
 
 
-def test_training_takes_numbers_below_the_normal_range_for_zero_and_leaves_all_as_it_was():
+def test_training_flushes_subnormal_numbers_to_zero_and_restores_all_settings():
     tiny, threads = torch.full((3,), 1e-39), torch.get_num_threads()
     with torch_threads(threads + 1):
         assert torch.get_num_threads() == threads + 1

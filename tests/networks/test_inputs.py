@@ -47,13 +47,13 @@ def scaled(scaling: InputScaling, observations: torch.Tensor) -> np.ndarray:
     return scaling(prepare(observations, scaling.spec)).numpy()
 
 
-def test_before_anything_is_seen_numbers_stay_as_they_are():
+def test_inputs_are_unchanged_before_the_first_batch():
     observations = torch.tensor([[[0.5, -7.0, 3.0]]])
     assert scaled(InputScaling(VECTOR, 1, enabled=True), observations).tolist() == [[0.5, -7.0, 3.0]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_numbers_are_scaled_by_the_statistics_of_what_was_seen_whatever_their_bounds(count):
+def test_inputs_are_scaled_by_the_statistics_of_past_batches_and_not_by_their_bounds(count):
     scaling, seen = InputScaling(VECTOR, 1, enabled=True), batches(count)
     for batch in seen:
         scaling.observe(batch)
@@ -64,7 +64,7 @@ def test_numbers_are_scaled_by_the_statistics_of_what_was_seen_whatever_their_bo
     np.testing.assert_allclose(1 / scaling.factor.numpy(), deviation, rtol=1e-3)
 
 
-def test_statistics_forget_what_is_long_ago(monkeypatch):
+def test_statistics_forget_old_batches(monkeypatch):
     monkeypatch.setattr(inputs, "MEMORY_BATCHES", 3)
     scaling, seen = InputScaling(VECTOR, 1, enabled=True), batches(8)
     for number, batch in enumerate(seen):
@@ -86,7 +86,7 @@ def test_each_frame_of_a_stack_has_statistics_of_its_own():
     np.testing.assert_allclose(scaled(scaling, observed)[0], expected, rtol=1e-2, atol=1e-3)
 
 
-def test_what_never_varies_becomes_zero_and_what_is_wild_is_cut():
+def test_constant_inputs_become_zero_and_extreme_inputs_are_clipped():
     scaling = InputScaling(VECTOR, 1, enabled=True)
     constant = torch.tensor([[[5.0, 0.0, 1e6]]]).expand(6, 1, 3)
     for _ in range(3):

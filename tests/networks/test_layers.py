@@ -159,7 +159,7 @@ def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bia
     torch.testing.assert_close(torch.autograd.grad(outputs.add_(1.0).mul_(1.0), learned, flowing), expected)
 
 
-def test_the_library_for_large_products_is_left_alone_where_it_is_of_no_use(monkeypatch):
+def test_the_library_for_large_products_is_not_used_where_it_does_not_help(monkeypatch):
     monkeypatch.setattr(layers, "onednn_is_quicker", lambda: True)
     monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: pytest.fail("it was used"))
     weight = torch.randn(6, 5)

@@ -40,7 +40,7 @@ def make(name: str) -> tuple[Torso, torch.Tensor]:
     return torso, torch.randn(16, *torso.inputs(frames).shape[1:])
 
 
-def test_every_torso_is_looked_at():
+def test_every_torso_is_tested_here():
     assert set(SPECS) == set(TORSOS)
 
 
@@ -105,7 +105,7 @@ def test_weights_are_drawn_by_hes_rule_and_biases_are_zero(make_layer):
     assert not layer.bias.any()
 
 
-def test_a_layer_that_is_half_of_a_sum_is_drawn_for_the_inputs_of_both_halves():
+def test_the_weights_of_a_summand_are_drawn_for_the_inputs_of_the_whole_sum():
     torch.manual_seed(0)
     assert Linear(200, 300, fan_in=400).weight.std().item() == pytest.approx(math.sqrt(2 / 400), rel=0.02)
     assert Linear(200, 300, gain=0.1).weight.std().item() == pytest.approx(0.1 / math.sqrt(200), rel=0.02)

@@ -58,7 +58,7 @@ def test_whether_the_processor_multiplies_bf16_is_read_from_its_flags(flags, has
     assert layers.multiplies_bf16("meta") is False
 
 
-def test_where_nothing_tells_of_the_processor_it_does_not_multiply_bf16(monkeypatch):
+def test_an_unknown_processor_is_assumed_not_to_multiply_bf16(monkeypatch):
     def absent(path, encoding):
         raise FileNotFoundError(path)
 

@@ -32,7 +32,7 @@ def test_the_features_of_the_compact_torso_cannot_all_die():
 
 
 @pytest.mark.parametrize("torso", [Compact(), Nature()])
-def test_the_way_back_has_the_channels_last_in_memory_and_the_same_gradients(torso, monkeypatch):
+def test_the_backward_pass_uses_channels_last_memory_and_gives_the_same_gradients(torso, monkeypatch):
     frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
     made = torso.build(ATARI, 4, "fp32")
     assert prepare(frames, ATARI).is_contiguous(memory_format=torch.channels_last)
@@ -54,7 +54,7 @@ def test_pixels_are_scaled_to_unit_range():
     assert prepare(white, ATARI).unique().tolist() == [1.0]
 
 
-def test_channels_last_and_first_are_one_picture():
+def test_channels_last_and_channels_first_give_the_same_features():
     last, first = image(10, 9, 3, channels_last=True), image(3, 10, 9)
     frames = torch.randint(0, 256, (2, 2, 10, 9, 3), dtype=torch.uint8)
     torch.testing.assert_close(prepare(frames, last), prepare(frames.permute(0, 1, 4, 2, 3), first))
@@ -90,7 +90,7 @@ def test_images_may_be_taken_as_vectors():
 
 
 @pytest.mark.parametrize("name", ["small", "compact", "nature", "dopamine"])
-def test_a_torso_that_cannot_see_says_so(name):
+def test_a_torso_refuses_observations_it_cannot_process(name):
     with pytest.raises(ConfigError, match=f"torso '{name}' needs images of at least .* observations are vectors"):
         TORSOS[name]().build(VECTOR, 1, "fp32")
 
@@ -102,6 +102,6 @@ def test_sizes_below_one_are_refused():
         Small(channels=0)
 
 
-def test_more_layers_than_learn_are_refused():
+def test_more_layers_than_can_learn_are_refused():
     with pytest.raises(ConfigError, match=r"torso\.layers is 101, but must be at most 100"):
         Mlp(layers=101)

@@ -37,7 +37,7 @@ def binomial_bound(draws, shares, chance=1e-9):
 
 @pytest.mark.parametrize("size", [1, 7, 32, 500])
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: f"{game['lanes']} lanes, alpha {game['alpha']}")
-def test_draws_are_as_frequent_as_those_of_a_search_in_full(game, size):
+def test_draws_are_as_frequent_as_those_of_an_exhaustive_search(game, size):
     for seed in range(3):
         replay, twin = random_game(seed, **game)
         rng = np.random.default_rng(seed + 100)
@@ -51,7 +51,7 @@ def test_draws_are_as_frequent_as_those_of_a_search_in_full(game, size):
 
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 1 - 1 / HUGE])
-def test_draws_are_in_proportion_also_where_most_of_the_mass_cannot_be_drawn(share):
+def test_draws_stay_proportional_if_most_of_the_mass_cannot_be_drawn(share):
     """The newest steps are not complete yet; in the last case only a look at all that is stored finds the others."""
     replay = make(n_step=3, alpha=1.0)
     play(replay, range(4))
@@ -120,7 +120,7 @@ def test_a_slot_that_is_overwritten_has_the_priority_of_the_new_step():
     assert leaves_seen(replay) == pytest.approx({2: 1.0, 3: 1.0, 4: 1.0, 5: 8.0, 6: 8.0}, rel=1e-4)
 
 
-def test_a_step_without_loss_stays_in_play():
+def test_a_step_with_zero_loss_can_still_be_drawn():
     replay = make(alpha=1.0, beta_start=1.0)
     play(replay, range(2))
     replay.update(np.array([0, 1]), np.array([0.0, 3e-6]))
@@ -222,7 +222,7 @@ def test_the_settings_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize("priority", ["loss", "td"])
-def test_a_replay_says_what_its_priorities_are(priority):
+def test_a_replay_reports_the_kind_of_its_priorities(priority):
     replay = Prioritized(priority=priority).build(Layout(**layout()), horizon_steps=100)
     assert replay.priority == priority
 

@@ -115,7 +115,7 @@ def test_a_cut_truncates_only_the_episodes_in_flight():
     assert batch.next_observations[1].tolist() == [9]
 
 
-def test_bool_frames_come_back_as_they_went_in():
+def test_bool_frames_are_returned_as_they_were_stored():
     ring = make_ring(shape=(2,), dtype=np.bool_, stack=2)
     ring.add(step(np.array([[True, False]]), first=True))
     ring.add(step(np.array([[True, True]]), terminated=True))
@@ -253,7 +253,7 @@ def test_a_lane_too_short_for_one_transition_is_refused():
 
 
 @pytest.mark.parametrize("capacity", [10**16, 2**62])
-def test_a_ring_that_no_memory_holds_is_refused(capacity):
+def test_a_ring_larger_than_any_memory_is_refused(capacity):
     layout = Layout(lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=1, gamma=0.9)
     with pytest.raises(ConfigError, match=rf"capacity_steps is {capacity}, which this machine has no memory for"):
         Uniform(capacity_steps=capacity, warmup_steps=1).build(layout, horizon_steps=1)

@@ -276,7 +276,7 @@ def test_the_newest_returns_are_the_twins(game, most):
     assert returns.dtype == np.float64
 
 
-def test_returns_by_hand():
+def test_the_newest_returns_are_as_worked_out_by_hand():
     """Rewards are 1 to 4; the second step loses a life, the episode goes on and is in flight."""
     ring = Ring(
         Uniform(capacity_steps=9, warmup_steps=1),
@@ -298,7 +298,7 @@ def test_returns_by_hand():
     ("frame_shape", "frame_dtype"),
     [((5, 4), np.uint8), ((3,), np.float32), ((2,), np.float64), ((), np.int64), ((2, 3, 2), np.int16)],
 )
-def test_frames_of_any_shape_and_type_come_back_as_they_went_in(frame_shape, frame_dtype):
+def test_frames_of_any_shape_and_type_are_returned_as_they_were_stored(frame_shape, frame_dtype):
     play = Play(lanes=2, stack=3, n_step=2, gamma=0.5, lane_slots=9, frame_shape=frame_shape, frame_dtype=frame_dtype)
     script = [(GO, GO), (GO, TIME_OUT), (LOSE_LIFE, DIE), (GO, GO), (TIME_OUT, GO), (GO, GO), "cut"] * 3
     play.run([(events,) for events in script])

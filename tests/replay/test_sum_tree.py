@@ -120,7 +120,7 @@ def test_the_last_of_several_values_for_a_leaf_counts():
     assert tree.total == 6.0
 
 
-def test_nothing_to_set_and_nothing_to_find_is_fine():
+def test_setting_or_finding_no_leaves_is_allowed():
     tree = SumTree(3)
     tree.set(np.empty(0, np.int64), np.empty(0))
     assert tree.total == 0.0
@@ -139,7 +139,7 @@ def test_leaves_that_do_not_exist_are_refused(index, message):
 
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, 2 * LARGEST])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_values_that_are_no_masses_are_refused(bad, place):
+def test_values_that_cannot_be_masses_are_refused(bad, place):
     tree, values = SumTree(5), [1.0, 1.0, 1.0]
     values[place] = bad
     with pytest.raises(ValueError, match=r"The values go from .* but must be from 0 to 1e\+300; otherwise sums"):
@@ -153,7 +153,7 @@ def test_the_largest_values_have_a_finite_sum():
     assert math.isfinite(tree.total)
 
 
-def test_there_is_nothing_to_find_among_zeros():
+def test_finding_a_leaf_is_refused_if_all_are_zero():
     tree = SumTree(5)
     with pytest.raises(ValueError, match="The sum of all leaves is 0, but must be positive"):
         tree.find(np.array([0.0]))

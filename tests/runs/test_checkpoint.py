@@ -71,7 +71,7 @@ def everything(agent, training):
 
 @pytest.mark.parametrize("error", [Crash(), OSError(errno.ENOSPC, "No space left on device")], ids=["cut", "full"])
 @pytest.mark.parametrize("touch", DISK_OPERATIONS)
-def test_a_save_that_fails_at_any_touch_of_the_disk_leaves_the_old_or_the_new_generation(
+def test_a_save_that_fails_at_any_disk_operation_leaves_the_old_or_the_new_generation(
     touch, error, logs, tmp_path, monkeypatch
 ):
     checkpoints, agent, training = trained(logs, tmp_path / "run", iterations=4)
@@ -106,7 +106,7 @@ def test_a_save_that_fails_at_any_touch_of_the_disk_leaves_the_old_or_the_new_ge
     assert count >= {"write": 15, "fsync": 10, "replace": 6}.get(touch, 1)
 
 
-def test_what_is_written_grows_with_what_is_new_and_not_with_the_replay(logs, tmp_path):
+def test_the_size_of_a_checkpoint_grows_with_new_steps_and_not_with_the_replay(logs, tmp_path):
     checkpoints, agent, training = trained(logs, tmp_path / "run", iterations=2)
     home = tmp_path / "run" / "checkpoints" / "replay"
     (first,) = home.iterdir()
@@ -118,7 +118,7 @@ def test_what_is_written_grows_with_what_is_new_and_not_with_the_replay(logs, tm
     assert first.stat() == before
 
 
-def test_two_generations_stay_and_rows_that_none_of_them_needs_go(logs, tmp_path):
+def test_the_last_two_generations_are_kept_and_rows_that_neither_needs_are_deleted(logs, tmp_path):
     checkpoints, agent, training = trained(logs, tmp_path / "run", iterations=6)
     checkpoints.save(agent, training, 1.0)
     home = tmp_path / "run" / "checkpoints"
@@ -141,7 +141,7 @@ def test_many_segments_are_joined_into_one(logs, tmp_path, monkeypatch):
     assert everything(*found) == everything(agent, training)
 
 
-def test_the_newest_generation_is_used_though_the_pointer_was_not_moved_yet(logs, tmp_path):
+def test_the_newest_generation_is_used_even_if_the_pointer_still_names_the_old_one(logs, tmp_path):
     checkpoints, agent, training = trained(logs, tmp_path / "run", iterations=3)
     checkpoints.save(agent, training, 1.0)
     (tmp_path / "run" / "checkpoints" / "LATEST").write_text("00000002\n")
@@ -151,7 +151,7 @@ def test_the_newest_generation_is_used_though_the_pointer_was_not_moved_yet(logs
 
 
 @pytest.mark.parametrize("text", ["00000009\n", "noise", "", "../../etc"])
-def test_a_pointer_that_names_what_cannot_be_is_reported(text, logs, tmp_path):
+def test_a_pointer_to_an_impossible_generation_is_reported(text, logs, tmp_path):
     trained(logs, tmp_path / "run", iterations=3)
     (tmp_path / "run" / "checkpoints" / "LATEST").write_text(text)
     found, _, _, warnings = restored(logs, tmp_path / "run")
@@ -160,7 +160,7 @@ def test_a_pointer_that_names_what_cannot_be_is_reported(text, logs, tmp_path):
     assert "the newest checkpoint that can be used is 00000002" in warnings[0]
 
 
-def test_without_a_generation_that_verifies_nothing_is_touched(logs, tmp_path):
+def test_no_file_is_touched_if_no_generation_verifies(logs, tmp_path):
     trained(logs, tmp_path / "run", iterations=3)
     home = tmp_path / "run" / "checkpoints"
     for path in generations(home):
@@ -171,7 +171,7 @@ def test_without_a_generation_that_verifies_nothing_is_touched(logs, tmp_path):
     assert contents(home) == before
 
 
-def test_a_generation_of_other_settings_or_another_place_is_not_used(logs, tmp_path):
+def test_a_generation_with_other_settings_or_from_another_directory_is_not_used(logs, tmp_path):
     trained(logs, tmp_path / "run", iterations=2)
     with pytest.raises(StorageFault, match=r"manifest\.json is of another run"):
         Checkpoints(tmp_path / "run", short_run("ndqfn").config).find()
@@ -194,7 +194,7 @@ def test_an_undamaged_generation_that_does_not_fit_is_refused(logs, tmp_path):
         checkpoints.restore(agent, agent.start_training(Log(), Display(None)))
 
 
-def test_the_agent_of_an_unfinished_run_is_that_of_its_newest_whole_checkpoint(logs, tmp_path):
+def test_an_unfinished_run_provides_the_agent_of_its_newest_complete_checkpoint(logs, tmp_path):
     assert newest_agent(tmp_path) == (None, [])
     trained(logs, tmp_path / "run", iterations=4)
     newest, damages = newest_agent(tmp_path / "run")

@@ -91,17 +91,17 @@ def damaged(whole: Path, tmp_path: Path, flips: int, cuts: int, seed: int) -> No
     assert Checkpoints(directory, RESOLVED.config).find() == []
 
 
-def test_damage_to_the_newest_checkpoint_is_found_named_and_put_aside_for_the_one_before(whole, tmp_path):
+def test_a_damaged_newest_checkpoint_is_reported_set_aside_and_replaced_by_the_previous_one(whole, tmp_path):
     damaged(whole, tmp_path, flips=60, cuts=20, seed=0)
 
 
 @pytest.mark.slow
-def test_much_damage_to_the_newest_checkpoint_is_found_named_and_put_aside_for_the_one_before(whole, tmp_path):
+def test_many_kinds_of_damage_to_the_newest_checkpoint_are_reported_and_survived(whole, tmp_path):
     damaged(whole, tmp_path, flips=1_000, cuts=300, seed=1)
 
 
 @pytest.mark.parametrize("damage", [flipped, cut])
-def test_damage_to_what_all_checkpoints_share_stops_the_run_and_deletes_nothing(damage, whole, tmp_path):
+def test_damage_to_files_shared_by_all_checkpoints_stops_the_run_and_deletes_nothing(damage, whole, tmp_path):
     rng = chance(2)
     for number, name in enumerate(["checkpoints/replay/00000002.safetensors", "metrics.jsonl"] * 3):
         directory = Path(shutil.copytree(whole, tmp_path / str(number)))
@@ -129,7 +129,7 @@ def test_damage_to_the_pointer_does_no_harm(whole, tmp_path):
         assert all(str(path) in warning for warning in warnings)
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_to_the_same_end(whole, tmp_path, monkeypatch):
+def test_a_run_resumes_from_the_checkpoint_before_a_damaged_one_and_ends_the_same(whole, tmp_path, monkeypatch):
     skip_figures(monkeypatch)
     directory = Path(shutil.copytree(whole, tmp_path / "run"))
     (directory / "result.json").unlink()

@@ -22,7 +22,7 @@ from monotau.runs.files import (
 )
 
 
-def test_json_comes_back_as_it_was_written(tmp_path):
+def test_json_is_read_as_it_was_written(tmp_path):
     plain = {"a": 1, "b": {"c": [0.1, 1e-300, "ü", None, True]}, "d": 0.01 / 32}
     write_json(tmp_path / "x.json", plain)
     assert read_json(tmp_path / "x.json") == plain
@@ -68,7 +68,7 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_whole_and_on_disk(tmp_p
     assert path.read_bytes() == b"new"
 
 
-def test_what_a_crash_leaves_behind_is_not_taken_for_the_file(tmp_path):
+def test_a_partial_file_left_by_a_crash_is_not_mistaken_for_the_file(tmp_path):
     path = tmp_path / "x.json"
     unfinished(path).write_bytes(b'{"a": 1}')
     with pytest.raises(ConfigError, match="No such file"):
@@ -96,7 +96,7 @@ def test_the_record_of_a_file_is_its_size_and_digest(tmp_path):
     assert record_of(path, 0) == (0, hashlib.sha256(b"").hexdigest())
 
 
-def test_a_file_larger_than_a_chunk_is_looked_at_to_its_end(tmp_path):
+def test_a_file_larger_than_a_chunk_is_hashed_to_its_end(tmp_path):
     data = bytes(range(256)) * (files.CHUNK_BYTES // 256) + b"tail"
     (tmp_path / "x").write_bytes(data)
     record = record_of(tmp_path / "x")
@@ -107,7 +107,7 @@ def test_a_file_larger_than_a_chunk_is_looked_at_to_its_end(tmp_path):
         check(tmp_path / "x", record)
 
 
-def test_a_file_must_be_what_was_recorded_and_may_go_on_only_where_that_is_allowed(tmp_path):
+def test_a_file_must_match_its_record_and_may_be_longer_only_where_allowed(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"abcde")
     whole, start = record_of(path), record_of(path, 3)
@@ -123,7 +123,7 @@ def test_a_file_must_be_what_was_recorded_and_may_go_on_only_where_that_is_allow
         check(path, start, whole=False)
 
 
-def test_only_regular_files_are_read_and_a_pipe_does_not_make_one_wait(tmp_path):
+def test_only_regular_files_are_read_and_a_pipe_does_not_block(tmp_path):
     (tmp_path / "real").write_bytes(b"x")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     os.mkfifo(tmp_path / "pipe")
@@ -136,7 +136,7 @@ def test_only_regular_files_are_read_and_a_pipe_does_not_make_one_wait(tmp_path)
         assert file.read() == b"x"
 
 
-def test_a_growing_file_is_cut_back_to_what_was_recorded(tmp_path):
+def test_a_growing_file_is_truncated_to_its_record(tmp_path):
     path = tmp_path / "x"
     file = Appended(path)
     file.write(b"one\n")
@@ -156,7 +156,7 @@ def test_a_growing_file_is_cut_back_to_what_was_recorded(tmp_path):
     assert path.read_bytes() == b"0ne\nthree\n"
 
 
-def test_a_growing_file_without_a_record_begins_anew(tmp_path):
+def test_a_growing_file_without_a_record_starts_empty(tmp_path):
     (tmp_path / "x").write_bytes(b"old")
     file = Appended(tmp_path / "x")
     assert (file.kept, file.sync()) == (b"", Record(0, hashlib.sha256(b"").hexdigest()))
@@ -164,7 +164,7 @@ def test_a_growing_file_without_a_record_begins_anew(tmp_path):
     assert (tmp_path / "x").read_bytes() == b""
 
 
-def test_names_are_forced_to_disk_by_a_sync_of_their_directory(tmp_path, monkeypatch):
+def test_the_directory_is_synced_after_a_file_is_renamed(tmp_path, monkeypatch):
     forced = []
     monkeypatch.setattr(os, "fsync", lambda number: forced.append(os.readlink(f"/proc/self/fd/{number}")))
     sync_directory(tmp_path)
@@ -172,7 +172,7 @@ def test_names_are_forced_to_disk_by_a_sync_of_their_directory(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("write", [lambda path: write_bytes(path, b"new"), Appended], ids=["whole", "growing"])
-def test_no_link_is_followed_and_no_pipe_waited_for_when_a_file_is_written(write, tmp_path):
+def test_writing_a_file_follows_no_link_and_waits_for_no_pipe(write, tmp_path):
     (tmp_path / "precious").write_bytes(b"precious")
     for name, make in (
         ("link", lambda path: path.symlink_to(tmp_path / "precious")),
@@ -185,6 +185,6 @@ def test_no_link_is_followed_and_no_pipe_waited_for_when_a_file_is_written(write
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
-def test_a_name_that_no_file_can_have_is_refused(tmp_path):
+def test_an_invalid_file_name_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read: it is no name of a file"), reading(tmp_path / "a\0b"):
         pass

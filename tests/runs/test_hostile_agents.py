@@ -35,12 +35,12 @@ def edited(path: Path, where: str, value: Any) -> None:
     path.write_text(json.dumps(whole))
 
 
-def test_a_good_agent_is_loaded_by_reading_alone(loader):
+def test_loading_a_valid_agent_only_reads_files(loader):
     assert loader.ask("load", loader.agent)["value"] == 2
     assert loader.ask("load", loader.run / "best_agent")["value"] == 2
 
 
-def test_what_would_execute_data_does_not_go_unseen(loader):
+def test_the_loader_process_records_everything_that_could_execute_data(loader):
     seen = {event.split()[0] for event in loader.ask("control", loader.agent)["events"]}
     wanted = {"pickle.find_class", "compile", "exec", "marshal.loads", "socket.__new__", "subprocess.Popen", "import"}
     assert wanted <= seen
@@ -98,7 +98,7 @@ ABSURD = [
 
 
 @pytest.mark.parametrize(("where", "value"), ABSURD, ids=lambda value: str(value)[:50])
-def test_absurd_sizes_are_refused_before_anything_is_made(where, value, loader, agent):
+def test_absurd_sizes_are_refused_before_anything_is_allocated(where, value, loader, agent):
     path = agent / "agent.json"
     if where == "observation":
         value = {"channels_last": False, "scale": 1.0, "size": 1, "start": 0} | value
@@ -118,7 +118,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("where", "value"), HARMLESS, ids=str)
-def test_what_loading_does_not_need_is_neither_made_nor_imported(where, value, loader, agent):
+def test_loading_ignores_settings_that_it_does_not_need(where, value, loader, agent):
     edited(agent / "agent.json", where, value)
     assert loader.ask("load", agent)["value"] == 2
 
@@ -131,7 +131,7 @@ def test_an_environment_is_made_for_a_file_only_if_nothing_in_it_names_a_module(
     assert not is_harmless(replace(env, id="module:Env-v0"))
 
 
-def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(loader, agent):
+def test_weights_larger_than_the_memory_are_refused_even_if_the_settings_agree(loader, agent):
     edited(agent / "agent.json", "config/head/hidden", 10**9)
     config, made_for, _ = read_about(agent)
     entries: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def test_weights_and_settings_that_agree_on_more_than_the_memory_are_refused(loa
 
 @pytest.mark.parametrize("layers", [{}, {"noisy": True, "dueling": True}], ids=["plain", "noisy and dueling"])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_brain_without_memory_has_the_names_types_and_shapes_of_a_real_one(preset, layers):
+def test_the_blank_state_has_the_names_types_and_shapes_of_real_networks(preset, layers):
     resolved = resolve(preset, layers)
     about = resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions
     blank, real = (networks for networks in (AgentNetworks.blank_state(*about), AgentNetworks(*about).state()))
@@ -157,12 +157,12 @@ def test_a_brain_without_memory_has_the_names_types_and_shapes_of_a_real_one(pre
     }
 
 
-def test_a_directory_of_an_agent_may_be_a_link(loader, tmp_path):
+def test_the_directory_of_an_agent_may_be_a_link(loader, tmp_path):
     (tmp_path / "link").symlink_to(loader.agent)
     assert loader.ask("load", tmp_path / "link")["value"] == 2
 
 
-def test_sizes_whose_product_no_number_holds_are_no_network(loader, agent):
+def test_sizes_whose_product_overflows_are_refused(loader, agent):
     edited(agent / "agent.json", "config/head/hidden", 2**62)
     assert "the sizes in the settings are no network's: " in loader.refusal("load", agent)
     with pytest.raises(ConfigError, match="the sizes in the settings are no network's: "):

@@ -52,7 +52,7 @@ def fallback(loader: LoaderProcess, run: Path) -> str:
     return text
 
 
-def test_a_good_run_is_resumed_by_nothing_but_files(loader, run):
+def test_resuming_a_valid_run_only_uses_files(loader, run):
     assert loader.ask("state", run)["value"] == "finished"
     assert loader.ask("resume", run)["value"] == [4, []]
 
@@ -62,7 +62,7 @@ LIKELY = {kind: TENSORS[kind] for kind in ("a pickle", "a file of torch.save", "
 
 
 @pytest.mark.parametrize("kind", [*LIKELY, *ODDITIES, *HUGE])
-def test_hostile_files_of_the_newest_checkpoint_are_put_aside_for_the_one_before(kind, loader, run, tmp_path):
+def test_hostile_files_in_the_newest_checkpoint_are_set_aside_for_the_previous_one(kind, loader, run, tmp_path):
     for number, file in enumerate(FILES):
         copy = Path(shutil.copytree(run, tmp_path / str(number)))
         replaced(copy / "checkpoints" / file, LIKELY[kind]() if kind in LIKELY else (ODDITIES | HUGE)[kind])
@@ -89,7 +89,7 @@ def test_hostile_files_with_a_forged_manifest_are_refused(kind, loader, run, tmp
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])
-def test_a_hostile_manifest_is_put_aside_for_the_one_before(kind, loader, run):
+def test_a_hostile_manifest_is_set_aside_for_the_previous_checkpoint(kind, loader, run):
     path = run / "checkpoints" / NEWEST / "manifest.json"
     replaced(path, TEXTS[kind]() if kind in TEXTS else ODDITIES[kind])
     assert f"{NEWEST}/manifest.json" in fallback(loader, run)
@@ -126,12 +126,12 @@ FORGED = [
 
 
 @pytest.mark.parametrize("changes", FORGED, ids=lambda changes: str(changes)[:60])
-def test_a_forged_manifest_is_put_aside_for_the_one_before(changes, loader, run):
+def test_a_forged_manifest_is_set_aside_for_the_previous_checkpoint(changes, loader, run):
     signed(run, NEWEST, **changes)
     assert f"{NEWEST}/manifest.json" in fallback(loader, run)
 
 
-def test_a_manifest_that_speaks_of_more_than_there_is_is_not_believed(loader, run):
+def test_a_manifest_that_claims_more_data_than_exists_is_not_used(loader, run):
     size, digest = part(run, "files")["training.safetensors"]
     signed(run, NEWEST, files=part(run, "files") | {"training.safetensors": [2**62, digest]})
     wanted = f"training.safetensors is damaged: it has {size} bytes, but {2**62} were written"
@@ -175,7 +175,7 @@ def test_hostile_settings_of_a_run_are_refused(kind, loader, run):
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "checkpoints/replay"])
-def test_checkpoints_that_are_elsewhere_are_refused_and_nothing_is_removed_there(name, loader, run, tmp_path):
+def test_checkpoints_behind_a_link_are_refused_and_left_alone(name, loader, run, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(run / name, elsewhere)
     (run / name).symlink_to(elsewhere)
@@ -186,7 +186,7 @@ def test_checkpoints_that_are_elsewhere_are_refused_and_nothing_is_removed_there
     assert names(elsewhere) == before
 
 
-def test_a_generation_that_is_elsewhere_is_put_aside(loader, run, tmp_path):
+def test_a_generation_behind_a_link_is_set_aside(loader, run, tmp_path):
     shutil.move(run / "checkpoints" / NEWEST, tmp_path / "elsewhere")
     (run / "checkpoints" / NEWEST).symlink_to(tmp_path / "elsewhere")
     assert f"{NEWEST} is not a directory" in fallback(loader, run)
@@ -194,6 +194,6 @@ def test_a_generation_that_is_elsewhere_is_put_aside(loader, run, tmp_path):
     assert len(names(tmp_path / "elsewhere")) == 4
 
 
-def test_a_segment_that_is_gone_costs_the_newest_checkpoint_only(loader, run):
+def test_a_missing_segment_invalidates_only_the_newest_checkpoint(loader, run):
     (run / "checkpoints" / SEGMENT).unlink()
     assert f"{SEGMENT} cannot be read: No such file" in fallback(loader, run)

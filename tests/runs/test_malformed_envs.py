@@ -95,7 +95,7 @@ OTHER_WAY = [
 @pytest.mark.parametrize(
     ("name", "moment"), [*((name, 8) for name in OBSERVATIONS), *((name, 10) for name in OTHER_WAY)]
 )
-def test_an_observation_that_is_not_of_its_space_stops_the_run(name, moment, tmp_path):
+def test_an_observation_outside_its_space_stops_the_run(name, moment, tmp_path):
     space, observation, cause = OBSERVATIONS[name]
     source = only_in(SECOND_ITERATION, space=space, step=at(moment, observation=observation))
     message = stopped(tmp_path, source, torso={"width": 8})
@@ -105,7 +105,7 @@ def test_an_observation_that_is_not_of_its_space_stops_the_run(name, moment, tmp
 
 @pytest.mark.parametrize("count", [1, 2], ids=["first", "second"])
 @pytest.mark.parametrize("name", ["of another shape", "of NaN"])
-def test_a_first_observation_that_is_not_of_its_space_stops_the_run(name, count, tmp_path):
+def test_a_first_observation_outside_its_space_stops_the_run(name, count, tmp_path):
     _, observation, cause = OBSERVATIONS[name]
     message = stopped(tmp_path, only_in(SECOND_ITERATION, reset=at(count, observation=observation)))
     assert message.startswith(f"MalformedEnv, step {20 + 5 * (count - 1)}: ")
@@ -138,7 +138,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_step_that_answers_wrongly_stops_the_run(name, tmp_path):
+def test_a_malformed_step_stops_the_run(name, tmp_path):
     change, cause = ANSWERS[name]
     message = stopped(tmp_path, only_in(SECOND_ITERATION, step=at(8, **change)))
     assert message.startswith("MalformedEnv, step 28: ")
@@ -159,7 +159,7 @@ RESETS = {
 
 @pytest.mark.parametrize("count", [1, 2], ids=["first", "second"])
 @pytest.mark.parametrize("name", RESETS)
-def test_a_reset_that_answers_wrongly_stops_the_run(name, count, tmp_path):
+def test_a_malformed_reset_stops_the_run(name, count, tmp_path):
     change, cause = RESETS[name]
     message = stopped(tmp_path, only_in(SECOND_ITERATION, reset=at(count, **change)))
     assert message.startswith(f"MalformedEnv, step {20 + 5 * (count - 1)}: {cause}")
@@ -194,7 +194,7 @@ def test_an_environment_that_cannot_be_made_again_stops_the_run(tmp_path):
     assert "PermissionError: no licence" in message
 
 
-def test_environments_of_one_callable_that_differ_stop_the_run(tmp_path):
+def test_a_callable_whose_environments_differ_stops_the_run(tmp_path):
     spaces_in_turn = (spaces.Box(-1, 1, (2 + (life > 5),), np.float32) for life in itertools.count())
     message = stopped(tmp_path, lambda: MalformedEnv(next(spaces_in_turn)), env={"num_envs": 2})
     assert message.startswith("MalformedEnv, step 20: it was made before, but cannot be made again: RuntimeError: ")
@@ -238,12 +238,12 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-def test_what_is_only_unusual_is_learned_from(name, tmp_path):
+def test_unusual_but_valid_environments_are_trained_on(name, tmp_path):
     with warnings.catch_warnings(action="error"):
         assert train(tmp_path, lambda: MalformedEnv(**UNUSUAL[name]))["steps"] == 40
 
 
-def test_an_evaluation_of_episodes_without_end_is_cut(tmp_path):
+def test_an_evaluation_with_endless_episodes_is_cut_off(tmp_path):
     result = train(tmp_path, lambda: MalformedEnv(length=10**9))
     assert result["final"]["length_mean"] == result["final"]["return_mean"] == 7
 
@@ -255,7 +255,7 @@ def test_ten_thousand_actions_are_learned_and_drawn(tmp_path, monkeypatch):
     assert (tmp_path / "quantile_functions.png").stat().st_size > 0
 
 
-def test_of_more_actions_than_can_be_told_apart_the_best_are_drawn():
+def test_a_figure_with_too_many_actions_shows_the_best_ones():
     _, (ax,) = new_figure(7.0, 4.0)
     means = np.arange(100.0) % 60
     plot_quantile_functions(ax, np.array([0.1, 0.9]), np.stack([means, means + 1], axis=1), means)

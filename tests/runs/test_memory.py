@@ -41,13 +41,13 @@ def uniform(capacity):
     return Uniform(capacity_steps=capacity, warmup_steps=1)
 
 
-def test_a_million_frames_of_atari_are_seven_gigabytes_and_the_rest_is_next_to_nothing():
+def test_a_million_atari_frames_take_seven_gigabytes_and_the_rest_hardly_anything():
     sizes = Uniform(capacity_steps=1_000_000).memory(layout())
     assert sizes == (7_056_000_000, 13_000_000)
     assert sizes.total == 7_069_000_000
 
 
-def test_sizes_worked_by_hand():
+def test_the_sizes_of_replays_are_as_worked_out_by_hand():
     # 1,003 steps on 4 lanes are 250 slots a lane; a slot has 3 * 5 float32 and 4 + 8 + 1 bytes.
     assert uniform(1_003).memory(layout(4, (3, 5), "float32")) == (1_000 * 60, 1_000 * 13)
     # And a tree of 8 rows of 128 leaves and one of 128 nodes, of 8 bytes.
@@ -56,12 +56,12 @@ def test_sizes_worked_by_hand():
 
 
 @given(leaves=st.integers(1, 40_000))
-def test_a_tree_is_as_large_as_it_says(leaves):
+def test_a_sum_tree_takes_the_memory_it_reports(leaves):
     assert SumTree.memory(leaves) == sum(level.nbytes for level in SumTree(leaves)._levels)
 
 
 @given(kind=st.sampled_from(sorted(REPLAYS)), lanes=st.integers(1, 5), capacity=st.integers(50, 3_000))
-def test_a_ring_is_as_large_as_it_says(kind, lanes, capacity):
+def test_a_ring_takes_the_memory_it_reports(kind, lanes, capacity):
     config, shape = REPLAYS[kind](capacity_steps=capacity, warmup_steps=1), layout(lanes, (3, 2), "float32")
     replay = config.build(shape, horizon_steps=9)
     ring = getattr(replay, "_ring", replay)
@@ -73,7 +73,7 @@ def test_a_ring_is_as_large_as_it_says(kind, lanes, capacity):
 
 @pytest.mark.parametrize("method", ["adam", "rmsprop"])
 @pytest.mark.parametrize("preset", ["dqn", "ndqfn-dpe", "rainbow", "fqf-dpe", "ndqfn-deep-dpe"])
-def test_networks_are_as_large_as_after_an_update(preset, method):
+def test_the_predicted_memory_of_networks_is_that_after_an_update(preset, method):
     settings = {name: section for name, section in SMALL.items() if name != "head"}
     resolved = resolve(preset, settings, {"optimiser": {"method": method}}, source=lambda: Frames(actions=5))
     agent = Agent.of(resolved)
@@ -106,7 +106,7 @@ def test_the_plan_is_the_sum_of_its_parts():
     assert replace(whole, available=None).sum.endswith(" = 0.53 GB")
 
 
-def test_the_plan_of_a_run_counts_what_the_run_makes():
+def test_the_plan_of_a_run_counts_everything_the_run_allocates():
     resolved = small_run(preset="ndqfn-paper")
     found = MemoryPlan.of(resolved, 10**10)
     training = Agent.of(resolved).start_training(Log(), Display(None))
@@ -116,7 +116,7 @@ def test_the_plan_of_a_run_counts_what_the_run_makes():
     assert found.networks > 0
 
 
-def test_actors_on_this_machine_take_their_libraries_each_and_those_elsewhere_nothing():
+def test_local_actors_each_take_the_memory_of_their_libraries_and_remote_ones_nothing():
     resolved = small_run(actors=60)
     alone = MemoryPlan.of(small_run(), 10**10).total
     assert MemoryPlan.of(resolved, 10**10).actors == 60 * LIBRARY_BYTES
@@ -127,7 +127,7 @@ def test_actors_on_this_machine_take_their_libraries_each_and_those_elsewhere_no
     MemoryPlan.of(resolved, 10**10, "auto").check()
 
 
-def test_networks_on_a_gpu_take_none_of_this_memory(monkeypatch):
+def test_networks_on_a_gpu_take_no_main_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     found = MemoryPlan.of(small_run(device="cuda"), 10**10)
     assert (found.networks, found.updates) == (0, 0)
@@ -138,7 +138,7 @@ def test_networks_on_a_gpu_take_none_of_this_memory(monkeypatch):
     capacity=st.integers(20, 3_000),
     kind=st.sampled_from(sorted(REPLAYS)),
 )
-def test_the_number_to_use_instead_is_the_largest_that_is_not_refused(available, capacity, kind):
+def test_the_suggested_capacity_is_the_largest_that_is_accepted(available, capacity, kind):
     found = plan(available, REPLAYS[kind](capacity_steps=capacity, warmup_steps=1))
     largest = found.largest_capacity()
 
@@ -152,7 +152,7 @@ def test_the_number_to_use_instead_is_the_largest_that_is_not_refused(available,
     assert replace(found, available=None).largest_capacity() == capacity
 
 
-def test_ninety_percent_is_the_limit():
+def test_a_run_may_take_ninety_percent_of_the_available_memory():
     total = plan().total
     plan(available=-(-total * 10 // 9)).check()
     plan(available=None).check()
@@ -160,7 +160,7 @@ def test_ninety_percent_is_the_limit():
         plan(available=total * 10 // 9 - 1).check()
 
 
-def test_a_refusal_says_what_to_use_instead():
+def test_a_refusal_suggests_a_smaller_capacity():
     atari = MemoryPlan(
         actors=0,
         config=Uniform(capacity_steps=1_000_000),
@@ -198,14 +198,14 @@ def test_a_run_that_does_not_fit_leaves_no_directory(scarce, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_force_trains_all_the_same_and_is_no_setting_of_the_run(scarce, tmp_path):
+def test_force_trains_anyway_and_is_not_recorded_as_a_setting(scarce, tmp_path):
     main(["train", *SMALL_FLAGS, "--out", str(tmp_path / "run"), "--force"])
     assert (tmp_path / "run" / "result.json").exists()
     assert "force" not in (tmp_path / "run" / "config.json").read_text()
     assert "force" not in (tmp_path / "run" / "agent" / "agent.json").read_text()
 
 
-def test_in_python_it_is_refused_and_forced_likewise(scarce, tmp_path):
+def test_the_python_api_refuses_and_forces_in_the_same_way(scarce, tmp_path):
     settings = SMALL | {"steps": 20, "iteration_steps": 20}
     with pytest.raises(ConfigError, match=r"force=True"):
         train_agent("CartPole-v1", tmp_path / "run", **settings, verbose=False)
@@ -217,7 +217,7 @@ def test_in_python_it_is_refused_and_forced_likewise(scarce, tmp_path):
     assert agent.learn(10).steps == 20  # what it has it does not ask for again
 
 
-def test_a_run_that_was_cut_off_is_checked_again(tmp_path, monkeypatch, scarce):
+def test_a_resumed_run_is_checked_again(tmp_path, monkeypatch, scarce):
     resolved = small_run()
     monkeypatch.setattr(runner, "_go_on", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -235,21 +235,21 @@ def told(monkeypatch, tmp_path, available, **settings):
     return file.getvalue()
 
 
-def test_much_is_told_before_it_is_taken(monkeypatch, tmp_path):
+def test_a_large_allocation_is_announced_first(monkeypatch, tmp_path):
     large = {"replay": {"capacity_steps": 10_000_000}}
     line = "memory: replay 0.37 GB + networks 0.00 GB + updates 0.00 GB + libraries 0.39 GB = 0.76 GB"
     assert told(monkeypatch, tmp_path, 20 * 10**9, **large) == f"{line} of 20.00 GB available\n"
 
 
-def test_a_machine_that_does_not_say_what_it_has_is_not_asked_to(monkeypatch, tmp_path):
+def test_a_run_is_not_refused_if_the_available_memory_is_unknown(monkeypatch, tmp_path):
     assert told(monkeypatch, tmp_path, None, replay={"capacity_steps": 10_000_000}).endswith(" = 0.76 GB\n")
 
 
-def test_little_is_not_worth_a_line(monkeypatch, tmp_path):
+def test_a_small_allocation_is_not_announced(monkeypatch, tmp_path):
     assert told(monkeypatch, tmp_path, 20 * 10**9) == ""
 
 
-def test_frames_of_atari_come_with_the_paper_s_capacity():
+def test_atari_runs_use_the_paper_s_replay_capacity():
     source = spaces.Box(0, 255, (84, 84), np.uint8)
     found = MemoryPlan.of(resolve("dqn", source=lambda: Frames(source, actions=18)), None)
     assert found.replay.frames <= 7.1e9

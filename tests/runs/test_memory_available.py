@@ -39,15 +39,15 @@ def v1(group, most, used, stat=""):
     return {f"{where}/{name}": text for name, text in zip(names, (most, used, stat), strict=True)}
 
 
-def test_without_proc_nothing_is_known(machine):
+def test_without_proc_the_available_memory_is_unknown(machine):
     assert machine() is None
 
 
-def test_the_machine_says_what_is_available(machine):
+def test_the_available_memory_is_read_from_meminfo(machine):
     assert machine(meminfo=MEMINFO) == 8_000_000 * 1024
 
 
-def test_what_the_libraries_hold_already_is_not_missing(machine):
+def test_memory_that_the_libraries_already_hold_counts_as_available(machine):
     assert machine(meminfo=MEMINFO, status="VmRSS:\t 99 kB\nRssAnon:\t  250000 kB\n") == 8_250_000 * 1024
     # A replay that is there already, however, stays.
     assert machine(meminfo=MEMINFO, status="RssAnon:\t 7000000 kB\n") == 8_000_000 * 1024 + LIBRARY_BYTES
@@ -56,30 +56,30 @@ def test_what_the_libraries_hold_already_is_not_missing(machine):
 STAT = "anon 77\nfile 700\ninactive_file 300\nactive_file 45\ntotal_inactive_file 2000\ntotal_active_file 100\n"
 
 
-def test_a_group_leaves_its_limit_less_its_use_and_files_do_not_count_as_used(machine):
+def test_a_control_group_leaves_its_limit_minus_its_use_without_cached_files(machine):
     files = v2("box/run", "1000000\n", "400000\n", STAT)
     assert machine(meminfo=MEMINFO, cgroup="0::/box/run\n", **files) == 1_000_000 - (400_000 - 345)
 
 
-def test_the_narrowest_group_around_counts(machine):
+def test_the_narrowest_enclosing_control_group_decides(machine):
     files = v2("box/run", "1000000\n", "400000\n") | v2("box", "500000\n", "450000\n") | v2("", "max\n", "1\n")
     assert machine(meminfo=MEMINFO, cgroup="0::/box/run\n", **files) == 50_000
 
 
-def test_groups_of_the_first_version_count_likewise(machine):
+def test_control_groups_of_version_1_are_read_too(machine):
     files = v1("box", "900000\n", "400000\n", STAT) | v1("", "9223372036854771712\n", "1\n")
     cgroup = "5:cpu:/other\n4:memory:/box\n0::/\n"
     assert machine(meminfo=MEMINFO, cgroup=cgroup, **files) == 900_000 - (400_000 - 2_100)
 
 
 @pytest.mark.parametrize("path", ["/", "/docker/0123", "/../../outside", "//process/7"])
-def test_in_a_container_the_files_of_the_group_are_the_topmost(machine, path):
+def test_in_a_container_the_files_of_the_group_are_at_the_top(machine, path):
     assert machine(meminfo=MEMINFO, cgroup=f"0::{path}\n", **v2("", "70000\n", "3000\n")) == 67_000
 
 
-def test_a_group_beyond_its_limit_has_nothing_left(machine):
+def test_a_control_group_over_its_limit_has_nothing_left(machine):
     assert machine(meminfo=MEMINFO, cgroup="0::/\n", **v2("", "70000\n", "80000\n")) == 0
 
 
-def test_a_group_without_a_limit_leaves_what_the_machine_has(machine):
+def test_a_control_group_without_a_limit_leaves_what_the_machine_has(machine):
     assert machine(meminfo=MEMINFO, cgroup="0::/\n", **v2("", "max\n", "80000\n")) == 8_000_000 * 1024

@@ -62,7 +62,7 @@ def full(kind, capacity):
 
 
 @pytest.mark.slow
-def test_a_replay_grows_as_it_was_foretold(measured):
+def test_a_replay_grows_as_predicted(measured):
     kind, found = measured
     half, whole = found["resident"]
     a_step = (whole - half) / (MARKS[1] - MARKS[0])
@@ -116,7 +116,7 @@ else:
 
 
 @pytest.mark.slow
-def test_taking_up_a_replay_holds_its_rows_once(tmp_path):
+def test_restoring_a_replay_holds_its_rows_in_memory_once(tmp_path):
     for action in ("write", "read"):
         words = [sys.executable, "-c", RESUME, str(tmp_path / "rows"), action]
         done = subprocess.run(words, capture_output=True, text=True, check=True)

@@ -33,7 +33,7 @@ def test_each_line_is_on_disk_as_soon_as_it_is_written(log, tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_a_finite_number_is_written_as_null(value, log, tmp_path):
+def test_numbers_that_are_not_finite_are_written_as_null(value, log, tmp_path):
     log.write("train", 1, {"loss": value, "q_mean": 2.0})
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "kind": "train", "loss": null, "q_mean": 2.0}\n'
     assert log.lines[0]["loss"] is None
@@ -53,7 +53,7 @@ def test_tensorboard_has_the_same_numbers_under_their_kind(log, tmp_path):
     assert scalars(tmp_path) == expected
 
 
-def test_a_log_without_a_directory_only_remembers(tmp_path, monkeypatch):
+def test_a_log_without_a_directory_keeps_its_lines_in_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = Log()
     log.write("train", 1, {"loss": 1.0})
@@ -69,7 +69,7 @@ def test_tensorboard_takes_numbers_of_any_size(value, shown, log, tmp_path):
     assert scalars(tmp_path) == {("train/loss", 2**40): shown}
 
 
-def test_a_log_goes_on_from_where_it_was_recorded(tmp_path):
+def test_a_log_continues_from_its_record(tmp_path):
     log = Log(tmp_path)
     log.write("train", 1, {"loss": 0.5})
     records = log.sync()
@@ -84,13 +84,13 @@ def test_a_log_goes_on_from_where_it_was_recorded(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['{"step": 1}\n', '{"kind": "eval"}\n', '{"step": -1, "kind": "eval"}\n'])
-def test_a_log_does_not_go_on_from_lines_that_no_run_wrote(text, tmp_path):
+def test_a_log_does_not_continue_from_lines_without_step_or_kind(text, tmp_path):
     (tmp_path / "metrics.jsonl").write_text(text)
     with pytest.raises(ConfigError, match=r"metrics\.jsonl holds \{.*\}, which has no step or no kind"):
         Log(tmp_path, {"metrics.jsonl": record_of(tmp_path / "metrics.jsonl")})
 
 
-def test_a_new_log_begins_anew(tmp_path):
+def test_a_new_log_starts_empty(tmp_path):
     for step in (1, 2):
         log = Log(tmp_path)
         log.write("train", step, {})
@@ -105,7 +105,7 @@ def test_a_last_line_torn_by_a_crash_is_left_out(torn, tmp_path):
     assert [line["step"] for line in read_lines(path)] == [1, 2]
 
 
-def test_a_damaged_line_before_the_last_hides_nothing(tmp_path):
+def test_a_damaged_line_before_the_last_one_is_an_error(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
     with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 2 is not JSON, and it is not the last one\.$"):
@@ -143,7 +143,7 @@ def test_a_terminal_shows_a_bar_with_the_newest_numbers():
     assert "98765" not in text.rpartition("75%")[2]
 
 
-def test_elsewhere_only_lines_are_printed():
+def test_without_a_terminal_only_lines_are_printed():
     assert shown(False, train) == "step 100\n"
 
 
@@ -153,7 +153,7 @@ def test_a_silent_display_prints_nothing(capsys):
 
 
 @pytest.mark.parametrize("line", ["[]", "null", "1", '"text"'])
-def test_a_line_that_is_no_mapping_is_refused(line, tmp_path):
+def test_a_line_that_is_not_a_mapping_is_refused(line, tmp_path):
     (tmp_path / "metrics.jsonl").write_text(line + "\n")
     with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 1 is .*, but must be a mapping of names to values"):
         read_lines(tmp_path / "metrics.jsonl")

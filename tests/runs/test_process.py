@@ -13,7 +13,7 @@ from monotau.runs.process import SIGNALS, Stopped, is_held, locked, stoppable
 from tests.support.small_runs import SMALL_FLAGS
 
 
-def test_a_second_process_is_refused_at_once_and_told_who_holds_the_directory(tmp_path):
+def test_a_second_process_is_refused_at_once_with_the_pid_of_the_holder(tmp_path):
     code = f"""
 from pathlib import Path
 from monotau.runs.process import locked
@@ -29,7 +29,7 @@ with locked(Path({str(tmp_path)!r})):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_same_process_cannot_hold_a_directory_twice_but_again(tmp_path):
+def test_a_process_cannot_lock_a_directory_twice_at_once_but_can_lock_it_again_later(tmp_path):
     with locked(tmp_path):
         for _ in range(2):
             with (
@@ -41,7 +41,7 @@ def test_the_same_process_cannot_hold_a_directory_twice_but_again(tmp_path):
         pass
 
 
-def test_the_lock_of_a_process_that_was_killed_is_void(tmp_path):
+def test_the_lock_of_a_killed_process_is_released(tmp_path):
     code = f"""
 import time
 from pathlib import Path
@@ -72,7 +72,7 @@ def restored_handlers():
         signal.signal(number, handler)
 
 
-def test_without_a_signal_the_handlers_are_as_they_were():
+def test_the_signal_handlers_are_restored_after_the_block():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with stoppable():
         assert signal.getsignal(signal.SIGINT) not in before
@@ -94,7 +94,7 @@ def test_nohup_is_obeyed(restored_handlers):
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_whether_a_directory_is_held(tmp_path):
+def test_is_held_tells_whether_a_directory_is_locked(tmp_path):
     assert not is_held(tmp_path / "nowhere")
     with locked(tmp_path):
         assert is_held(tmp_path)
@@ -119,7 +119,7 @@ with process.stoppable():
 """
 
 
-def test_a_second_signal_ends_what_does_not_listen_to_the_first():
+def test_a_second_signal_ends_a_process_that_ignores_the_first():
     deaf = program(DEAF.format(grace=600))
     assert deaf.stdout is not None
     assert deaf.stdout.readline() == "ready\n"
@@ -132,7 +132,7 @@ def test_a_second_signal_ends_what_does_not_listen_to_the_first():
     assert time.perf_counter() - start < 5
 
 
-def test_what_does_not_listen_at_all_ends_after_a_grace():
+def test_a_process_that_ignores_signals_ends_after_a_grace_period():
     deaf = program(DEAF.format(grace=0.5))
     assert deaf.stdout is not None
     assert deaf.stdout.readline() == "ready\n"
@@ -174,7 +174,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_a_second_signal_after_the_last_word_still_ends_with_the_same_code(tmp_path):
+def test_a_second_signal_during_the_exit_keeps_the_exit_code(tmp_path):
     code = """
 import os, signal, time
 from monotau.cli import main

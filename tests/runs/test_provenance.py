@@ -13,7 +13,7 @@ from monotau.runs.provenance import commit, describe, processor, record_start
 CPU = torch.device("cpu")
 
 
-def test_every_start_is_written_down_and_earlier_ones_stay(tmp_path):
+def test_every_start_is_recorded_and_earlier_records_stay(tmp_path):
     record_start(tmp_path, 0, CPU)
     record_start(tmp_path, 400, CPU)
     starts = json.loads((tmp_path / "provenance.json").read_text())["starts"]
@@ -24,20 +24,20 @@ def test_every_start_is_written_down_and_earlier_ones_stay(tmp_path):
     assert starts[1]["time"] >= starts[0]["time"]
 
 
-def test_what_is_not_installed_is_left_out(monkeypatch):
+def test_packages_that_are_not_installed_are_left_out(monkeypatch):
     monkeypatch.setattr(provenance, "PACKAGES", ("numpy", "no-such-package"))
     assert [*describe(CPU)["packages"]] == ["numpy"]
 
 
 @pytest.mark.parametrize("held", ['{"starts": 3}', '{"starts": [1, {"step": 7}]}', "{}"])
-def test_a_record_of_another_form_is_taken_for_what_it_is_worth(tmp_path, held):
+def test_a_malformed_provenance_record_keeps_only_its_valid_starts(tmp_path, held):
     (tmp_path / "provenance.json").write_text(held)
     record_start(tmp_path, 9, CPU)
     starts = json.loads((tmp_path / "provenance.json").read_text())["starts"]
     assert [start["step"] for start in starts] == ([7, 9] if "7" in held else [9])
 
 
-def test_the_commit_is_that_of_a_checkout_and_marked_where_files_differ(tmp_path):
+def test_the_commit_of_a_checkout_is_recorded_and_marked_if_files_differ(tmp_path):
     source = tmp_path / "src" / "monotau" / "provenance.py"
     source.parent.mkdir(parents=True)
     source.write_text("one")
@@ -59,7 +59,7 @@ def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
     assert commit(source) is None
 
 
-def test_where_no_file_names_the_processor_python_is_asked(tmp_path, monkeypatch):
+def test_python_names_the_processor_if_no_file_does(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance.platform, "processor", lambda: "an abacus")
     assert processor(tmp_path / "cpuinfo") == "an abacus"
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A Slide Rule: 9\n")

@@ -48,7 +48,7 @@ FAST = ("dqn", "c51", "fqf", "rainbow", "ndqfn-dpe", "ndqfn-deep-dpe", "iqn-dltv
 @pytest.mark.parametrize(
     "preset", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
 )
-def test_a_run_cut_off_after_each_iteration_ends_as_if_it_had_not_been(preset, tmp_path, monkeypatch):
+def test_a_run_interrupted_after_each_iteration_ends_like_an_uninterrupted_one(preset, tmp_path, monkeypatch):
     resolved = short_run(preset, optimiser={"anneal": 0.1})
     train_into(tmp_path / "whole", resolved, silent())
     real, cuts = runner.Training.evaluate, [1, 3, 4]
@@ -82,7 +82,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DISK_OPERATIONS)
-def test_a_run_cut_off_at_any_touch_of_the_disk_goes_on_from_the_old_or_the_new_state(
+def test_a_run_interrupted_at_any_disk_operation_resumes_from_the_old_or_the_new_state(
     name, whole, tmp_path, monkeypatch
 ):
     resolved, count, cuts = short_run(), 0, 0
@@ -106,7 +106,7 @@ def test_a_run_cut_off_at_any_touch_of_the_disk_goes_on_from_the_old_or_the_new_
     assert cuts >= {"fsync": 10, "replace": 10}.get(name, 1)
 
 
-def test_a_damaged_generation_is_put_aside_and_made_anew(tmp_path, monkeypatch):
+def test_a_damaged_generation_is_set_aside_and_written_again(tmp_path, monkeypatch):
     resolved = short_run()
     train_into(tmp_path / "whole", resolved, silent())
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
@@ -121,7 +121,7 @@ def test_a_damaged_generation_is_put_aside_and_made_anew(tmp_path, monkeypatch):
     assert newest.with_name(f"{newest.name}.damaged").is_dir()
 
 
-def test_another_version_goes_on_with_a_warning(whole, tmp_path, monkeypatch):
+def test_another_version_resumes_with_a_warning(whole, tmp_path, monkeypatch):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     monkeypatch.setattr(runner, "version", lambda name: "0.0.7")
@@ -138,7 +138,7 @@ def test_a_second_process_in_the_same_directory_is_refused_and_changes_nothing(t
     train_into(tmp_path / "run", short_run(), silent())
 
 
-def test_a_full_disk_stops_the_run_with_a_typed_error_and_the_same_command_goes_on(whole, tmp_path, monkeypatch):
+def test_a_full_disk_stops_the_run_with_a_typed_error_and_the_same_command_resumes_it(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         fail_at(patch, "fsync", 40, OSError(errno.ENOSPC, "No space left on device"))
         with pytest.raises(StorageFault, match=r"cannot be written to: .*No space left.*; the last good checkpoint is"):
@@ -204,7 +204,7 @@ class Unscaled(gym.Env):
         return (100 * self.np_random.standard_normal(2)).astype(np.float32)
 
 
-def test_what_was_measured_of_observations_and_rewards_goes_on_after_a_cut(tmp_path, monkeypatch):
+def test_statistics_of_observations_and_rewards_survive_an_interruption(tmp_path, monkeypatch):
     def train(name):
         return train_agent(Unscaled, tmp_path / name, "dqn", 3, verbose=False, **(SMALL | {"head": {"hidden": 8}}))
 
@@ -223,7 +223,7 @@ def test_what_was_measured_of_observations_and_rewards_goes_on_after_a_cut(tmp_p
 @pytest.mark.parametrize(
     "text", ["{", "{}", '{"random": 3, "final": {}}', '{"random": {}, "final": {"return_mean": "x"}}']
 )
-def test_an_outcome_that_was_edited_is_refused_and_made_anew_without_it(text, whole, tmp_path):
+def test_an_edited_result_is_refused_and_written_again_once_it_is_deleted(text, whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text(text)
     with pytest.raises(ConfigError, match=r"result\.json is not what a run wrote \(.*\); remove it, and"):
@@ -233,13 +233,13 @@ def test_an_outcome_that_was_edited_is_refused_and_made_anew_without_it(text, wh
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
 
-def test_metrics_without_their_first_line_are_not_gone_on_with(tmp_path, monkeypatch):
+def test_a_run_whose_metrics_lack_the_random_policy_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "evaluate_random", lambda training: None)
     with pytest.raises(StorageFault, match=r"metrics\.jsonl has no line of the random policy, which every run begins"):
         train_into(tmp_path / "run", short_run(), silent())
 
 
-def test_checkpoints_that_are_gone_are_not_passed_over_in_silence(whole, tmp_path):
+def test_missing_checkpoints_are_reported(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     for path in generations(tmp_path / "run" / "checkpoints"):
@@ -252,7 +252,7 @@ def test_checkpoints_that_are_gone_are_not_passed_over_in_silence(whole, tmp_pat
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
 
-def test_the_events_of_tensorboard_are_made_anew_from_the_metrics(whole, tmp_path):
+def test_missing_tensorboard_events_are_written_again_from_the_metrics(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     (tmp_path / "run" / FILE_NAME).unlink()

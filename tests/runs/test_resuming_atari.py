@@ -49,7 +49,7 @@ CELLS = [("noop", 1), ("noop", 4), ("sticky", 1), ("sticky", 4)]
     ("protocol", "num_envs"),
     [cell if cell in (CELLS[0], CELLS[3]) else pytest.param(*cell, marks=pytest.mark.slow) for cell in CELLS],
 )
-def test_pong_cut_off_before_and_after_evaluations_ends_as_if_it_had_not_been(
+def test_pong_interrupted_before_and_after_evaluations_ends_like_an_uninterrupted_run(
     protocol, num_envs, tmp_path, monkeypatch
 ):
     skip_figures(monkeypatch)
@@ -76,7 +76,7 @@ def test_pong_cut_off_before_and_after_evaluations_ends_as_if_it_had_not_been(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "num_envs"), CELLS)
-def test_pong_killed_three_times_ends_as_if_it_had_not_been(protocol, num_envs, tmp_path):
+def test_pong_killed_three_times_ends_like_an_uninterrupted_run(protocol, num_envs, tmp_path):
     train_undrawn(tmp_path / "whole", pong(protocol, num_envs))
     rng, seconds, kills = np.random.default_rng(0), 6.0, 0
     child = (
@@ -102,7 +102,7 @@ def test_pong_killed_three_times_ends_as_if_it_had_not_been(protocol, num_envs, 
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_200_000_atari_steps_costs_in_proportion_to_what_is_new(tmp_path):
+def test_the_cost_of_a_checkpoint_of_200_000_atari_steps_is_proportional_to_the_new_steps(tmp_path):
     settings = SETTINGS | {"replay": {"capacity_steps": 200_000, "warmup_steps": 1_000}}
     resolved = resolve("ndqfn-fast", settings, {"env": {"id": "ALE/Pong-v5", "num_envs": 4}})
     agent = Agent.of(resolved)

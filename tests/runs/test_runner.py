@@ -66,7 +66,7 @@ def test_a_run_leaves_every_file_it_names_and_no_other(finished):
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".png")])
-def test_pictures_are_real_images(name, finished):
+def test_figures_are_valid_images(name, finished):
     data = (finished[0] / name).read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     assert data[12:16] == b"IHDR"
@@ -124,7 +124,7 @@ def test_tensorboard_has_the_numbers_of_the_metrics(finished):
     assert found == {}
 
 
-def test_the_outcome_sums_up_the_metrics(finished):
+def test_the_result_summarises_the_metrics(finished):
     directory, text = finished
     result, lines = read_json(directory / "result.json"), read_lines(directory / "metrics.jsonl")
     random, *greedy = (line for line in lines if line["kind"] == "eval")
@@ -201,7 +201,7 @@ def test_a_directory_whose_settings_are_damaged_is_refused(tmp_path):
         state_of(tmp_path, small_run().config)
 
 
-def test_a_directory_is_new_until_the_settings_are_whole(tmp_path):
+def test_a_directory_counts_as_new_until_its_settings_are_complete(tmp_path):
     config = small_run().config
     assert state_of(tmp_path / "missing", config) == "new"
     assert state_of(tmp_path, config) == "new"
@@ -219,7 +219,7 @@ def test_settings_that_fail_late_leave_no_directory(settings, tmp_path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_directory_is_called_by_its_name_whatever_is_in_it(tmp_path, undrawn):
+def test_messages_show_the_directory_s_name_even_if_it_looks_like_markup(tmp_path, undrawn):
     directory = tmp_path / "[bold]a[/b] [1]"
     assert f"into {directory}\n" in told(directory, small_run(steps=2, iteration_steps=2))
     text = told(directory, small_run(steps=2, iteration_steps=2))

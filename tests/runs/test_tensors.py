@@ -35,7 +35,7 @@ TENSORS = {
 }
 
 
-def test_tensors_come_back_bit_by_bit(tmp_path):
+def test_tensors_are_read_back_bit_by_bit(tmp_path):
     write_tensors(tmp_path / "x.safetensors", TENSORS)
     back = read_tensors(tmp_path / "x.safetensors")
     assert back.keys() == TENSORS.keys()
@@ -46,7 +46,7 @@ def test_tensors_come_back_bit_by_bit(tmp_path):
     assert torch.equal(read_tensors(tmp_path / "x.safetensors")["weights"], TENSORS["weights"])
 
 
-def test_nothing_at_all_comes_back_as_nothing(tmp_path):
+def test_an_empty_set_of_tensors_is_read_back_empty(tmp_path):
     write_arrays(tmp_path / "x", {})
     assert map_arrays(tmp_path / "x") == {}
 
@@ -59,7 +59,7 @@ anything = st.dictionaries(
 
 
 @given(anything)
-def test_the_library_of_the_format_reads_what_is_written_and_the_other_way_round(tmp_path_factory, values):
+def test_files_are_compatible_with_the_safetensors_library_in_both_directions(tmp_path_factory, values):
     path = tmp_path_factory.mktemp("tensors") / "x.safetensors"
     values.pop("__metadata__", None)  # the format's own
     assert write_arrays(path, {name: [value] for name, value in values.items()}) == record_of(path)
@@ -81,7 +81,7 @@ def test_pieces_are_joined_along_the_first_axis_without_a_copy_in_memory(tmp_pat
     assert back["one"].shape == ()
 
 
-def test_what_is_mapped_cannot_be_changed(tmp_path):
+def test_mapped_tensors_are_read_only(tmp_path):
     write_arrays(tmp_path / "x", {"a": [np.zeros(3)]})
     with pytest.raises(ValueError, match="read-only"):
         map_arrays(tmp_path / "x")["a"][0] = 1
@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_mapped_is_refused(tmp_path, monkeypatch):
         map_arrays(tmp_path / "x")
 
 
-def test_what_is_neither_true_nor_false_is_refused(tmp_path):
+def test_a_boolean_byte_other_than_0_or_1_is_refused(tmp_path):
     path = tmp_path / "x"
     write_tensors(path, {"mask": torch.tensor([True, False])})
     path.write_bytes(path.read_bytes()[:-1] + b"\2")

@@ -80,7 +80,7 @@ def assert_alike_without_a_fallback(preset: str) -> None:
         torch.testing.assert_close(tensor, eager[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_a_backend_that_fails_within_the_true_compiler_is_left(monkeypatch):
+def test_a_failing_backend_of_the_real_compiler_is_abandoned(monkeypatch):
     def backend(graph, inputs):
         raise RuntimeError("no backend")
 

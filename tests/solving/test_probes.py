@@ -50,7 +50,7 @@ def distance_to_loss_truth(agent: Agent, state: int, action: int, outcomes, kapp
 
 
 @PRESETS
-def test_a_coin_is_learned_as_the_loss_sees_it(preset):
+def test_a_coin_is_learned_as_the_minimum_of_the_loss(preset):
     """With kappa = 1 the answer below the median is -1 + tau/(1-tau), not -1."""
     agent = train("monotau/Coin-v0", preset, 3000, kappa=1.0, return_scale=1.0)
     for (state, action), outcomes in truth("monotau/Coin-v0", 0.9).items():
@@ -59,7 +59,7 @@ def test_a_coin_is_learned_as_the_loss_sees_it(preset):
 
 
 @PRESETS
-def test_a_coin_is_learned_as_it_is_when_kappa_is_small(preset):
+def test_a_coin_is_learned_exactly_if_kappa_is_small(preset):
     agent = train("monotau/Coin-v0", preset, 3000, kappa=0.02)
     for (state, action), outcomes in truth("monotau/Coin-v0", 0.9).items():
         probabilities, values = (
@@ -79,7 +79,7 @@ def test_two_coins_in_a_row_are_a_sum_of_two(preset):
 
 
 @PRESETS
-def test_one_mean_with_two_spreads_is_told_apart(preset):
+def test_two_actions_with_one_mean_and_different_spreads_are_distinguished(preset):
     agent = train("monotau/TwoSpreads-v0", preset, 4000, kappa=0.05)
     view = agent.distribution(0)
     narrow, wide = agent.quantiles(0, TAUS)

@@ -105,7 +105,7 @@ def test_a_run_keeps_the_threads_it_began_with(tmp_path, in_this_process):
     assert "1 runs, 0 to do" in output_of(SuiteCommand(suite=file, out=out, threads=1))
 
 
-def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, in_this_process, monkeypatch):
+def test_a_failed_run_is_reported_and_sets_the_exit_code(tmp_path, in_this_process, monkeypatch):
     def fail(*_, **__):
         raise ConfigError("it must not be")
 
@@ -119,7 +119,7 @@ def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, in_this_proces
     assert console.file.getvalue().count("failed dqn_monotau-Coin-v0_seed0: exit code 2") == 1  # type: ignore[attr-defined]
 
 
-def test_one_cell_by_its_index(tmp_path):
+def test_a_single_cell_can_be_run_by_its_index(tmp_path):
     file, out = suite_file(tmp_path), tmp_path / "out"
     run_suite(SuiteCommand(suite=file, out=out, index=1, keep_checkpoints=True), silent())
     assert [*learned_weights(out)] == ["ndqfn_monotau-Coin-v0_seed0"]
@@ -139,7 +139,7 @@ def test_one_cell_by_its_index(tmp_path):
         ({"slurm": True, "dry_run": True}, "--dry-run and --slurm are given"),
     ],
 )
-def test_what_cannot_be_asked_for(tmp_path, changes, message):
+def test_invalid_combinations_of_options_are_refused(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", **changes))
     assert not (tmp_path / "out").exists()
@@ -152,7 +152,7 @@ def test_more_runs_at_once_than_there_is_memory_for_are_refused(tmp_path, monkey
         output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", jobs=2))
 
 
-def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
+def test_a_directory_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").touch()
     for changes in ({}, {"index": 0}, {"slurm": True}):
         with pytest.raises(ConfigError, match=r"--out .*file/out.* cannot be made: Not a directory"):
@@ -208,7 +208,7 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
     assert "By a trial of a few updates on this machine" in text
 
 
-def test_a_trial_of_a_run_with_actors_starts_none(tmp_path, monkeypatch):
+def test_the_trial_for_an_estimate_starts_no_actors(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "connected_for_actors", lambda *_: pytest.fail("actors were started"))
     settings = TINY_SUITE["settings"] | {"actors": 3, "actor": {"epsilon": 0.2}}
     text = output_of(SuiteCommand(suite=suite_file(tmp_path, settings=settings), out=tmp_path / "out", dry_run=True))
@@ -240,7 +240,7 @@ LONGER = TINY_SUITE["settings"] | {"steps": 3_000, "iteration_steps": 100}
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path):
+def test_an_interrupted_or_killed_driver_resumes_and_ends_the_same(tmp_path):
     file = suite_file(tmp_path, settings=LONGER, seeds=2)
     words = [sys.executable, "-m", "monotau", "suite", file, "--jobs", "2", "--out"]
     subprocess.run([*words, str(tmp_path / "whole")], check=True, capture_output=True)
@@ -263,7 +263,7 @@ def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path
     assert len(learned_weights(out)) == 4
 
 
-def test_what_a_run_leaves_on_disk_is_about_what_was_estimated(tmp_path):
+def test_the_estimated_disk_space_is_close_to_what_a_run_leaves_behind(tmp_path):
     suite = read_suite(
         suite_file(tmp_path, presets=["ndqfn-dpe"], settings=TINY_SUITE["settings"] | {"head": {"hidden": 256}})
     )

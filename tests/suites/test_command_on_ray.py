@@ -78,7 +78,7 @@ def _line(pid: int, parents: dict[int, int]) -> Iterator[int]:
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_in_the_middle_changes_nothing(tmp_path, place, nodes):
+def test_the_death_of_a_node_does_not_change_the_results(tmp_path, place, nodes):
     file, out = suite_file(tmp_path, **LONGER), tmp_path / "out"
     subprocess.run(words(file, tmp_path / "whole", "--jobs", "2", "--threads", "1"), check=True, capture_output=True)
     driver = subprocess.Popen(
@@ -109,7 +109,7 @@ def test_a_node_that_dies_in_the_middle_changes_nothing(tmp_path, place, nodes):
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path, place, nodes):
+def test_an_interrupted_or_killed_driver_resumes_and_ends_the_same(tmp_path, place, nodes):
     file, out = suite_file(tmp_path, **LONGER), tmp_path / "out"
     subprocess.run(words(file, tmp_path / "whole", "--jobs", "2", "--threads", "1"), check=True, capture_output=True)
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, 143)):
@@ -131,7 +131,7 @@ def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path
 
 
 @pytest.mark.slow
-def test_what_is_refused_is_one_line_in_time_and_leaves_nothing(tmp_path, place, nodes):
+def test_refusals_are_one_line_come_quickly_and_leave_nothing_behind(tmp_path, place, nodes):
     file, out = suite_file(tmp_path), tmp_path / "out"
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -152,7 +152,7 @@ def test_what_is_refused_is_one_line_in_time_and_leaves_nothing(tmp_path, place,
 
 
 @pytest.mark.slow
-def test_a_ray_of_ones_own_is_gone_with_its_driver(tmp_path, place):
+def test_a_local_ray_ends_with_its_driver(tmp_path, place):
     file, out = suite_file(tmp_path, presets=["dqn"], **LONGER), tmp_path / "out"
     driver = subprocess.Popen(
         words(file, out, "--ray", "local"), stdout=subprocess.PIPE, text=True, env=place, start_new_session=True
@@ -183,13 +183,13 @@ def test_a_ray_of_ones_own_is_gone_with_its_driver(tmp_path, place):
         ({"ray": "ray://host:10001"}, "of Ray Client, which cannot be used"),
     ],
 )
-def test_what_cannot_be_asked_for(tmp_path, changes, message):
+def test_invalid_combinations_of_options_are_refused(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", **changes))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_with_actors_asks_for_their_cpus_and_memory_too(tmp_path):
+def test_a_run_with_actors_requests_their_cpus_and_memory_too(tmp_path):
     settings = TINY_SUITE["settings"] | {"actors": 3, "actor": {"cpus": 0.5}}
     suite = read_suite(suite_file(tmp_path, settings=settings))
     given = SuiteCommand(suite="", ray="auto")
@@ -200,7 +200,7 @@ def test_a_run_with_actors_asks_for_their_cpus_and_memory_too(tmp_path):
     assert _request(replace(given, cpus_per_run=0.5, force=True), resolved, 2) == (0.5, 0.0, 0)
 
 
-def test_without_ray_nothing_is_begun(tmp_path, monkeypatch):
+def test_without_ray_nothing_is_started(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'monotau\[cluster\]'"):
         output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", ray="local"))

@@ -27,7 +27,7 @@ def _quick(monkeypatch):
     monkeypatch.setattr(pool_module, "POLL_SECONDS", 0.01)
 
 
-def test_all_are_run_and_never_more_at_once_than_allowed(tmp_path):
+def test_all_cells_run_and_never_more_at_once_than_allowed(tmp_path):
     script = """
 (marks / f"{index}.on").touch()
 time.sleep(0.15)
@@ -43,14 +43,14 @@ time.sleep(0.15)
     assert all(track.seconds and track.seconds > 0.1 for track in pool.tracks)
 
 
-def test_what_was_killed_is_tried_again_and_succeeds(tmp_path):
+def test_a_killed_cell_is_retried_and_succeeds(tmp_path):
     pool = local_pool(tmp_path, "if try_number() == 1 and index == '1': os.kill(os.getpid(), 9)", count=3).run()
     assert pool.states() == ["finished"] * 3
     assert pool.tries() == [1, 2, 1]
     assert ("cell1", "waiting") in pool.shown
 
 
-def test_tries_have_a_limit_and_the_reason_is_told(tmp_path):
+def test_the_number_of_retries_is_limited_and_the_reason_is_recorded(tmp_path):
     pool = local_pool(tmp_path, "try_number(); print('error: the sea is rough'); sys.exit(1)", count=1, retries=2).run()
     assert pool.states() == ["failed"]
     assert pool.tries() == [3]
@@ -60,7 +60,7 @@ def test_tries_have_a_limit_and_the_reason_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("code", [2, 3])
-def test_what_would_only_happen_again_is_not_tried_again(tmp_path, code):
+def test_a_failure_that_would_repeat_is_not_retried(tmp_path, code):
     pool = local_pool(tmp_path, f"print('error: no'); sys.exit({code} if index == '0' else 0)", count=2).run()
     assert pool.states() == ["failed", "finished"]
     assert pool.tries() == [1, 1]
@@ -94,7 +94,7 @@ def test_a_stop_ends_all_processes_and_leaves_the_rest_waiting(tmp_path):
             os.kill(int(path.read_text() or 0) or 2**22, 0)
 
 
-def test_who_does_not_listen_is_killed(tmp_path, monkeypatch):
+def test_a_process_that_ignores_the_stop_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(workings, "GRACE_SECONDS", -3.5)
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); try_number(); time.sleep(60)"
     pool = local_pool(tmp_path, script, count=1)
@@ -110,19 +110,19 @@ def test_who_does_not_listen_is_killed(tmp_path, monkeypatch):
         os.kill(pid, 0)
 
 
-def test_processes_have_a_session_of_their_own_so_that_ctrl_c_is_told_by_the_pool(tmp_path):
+def test_processes_have_their_own_session_so_that_only_the_pool_gets_ctrl_c(tmp_path):
     script = "(marks / 'session').write_text(str(os.getsid(0) == os.getpid()))"
     pool = local_pool(tmp_path, script, count=1).run()
     assert (pool.marks / "session").read_text() == "True"
 
 
-def test_threads_are_told_to_the_processes(tmp_path):
+def test_processes_receive_their_number_of_threads(tmp_path):
     script = "(marks / 'threads').write_text(os.environ['OMP_NUM_THREADS'] + os.environ['OMP_WAIT_POLICY'])"
     pool = local_pool(tmp_path, script, count=1, threads=7).run()
     assert (pool.marks / "threads").read_text() == "7PASSIVE"
 
 
-def test_what_another_process_runs_is_left_to_it_and_taken_over_when_let_go(tmp_path):
+def test_a_cell_of_another_process_is_left_alone_until_that_process_releases_it(tmp_path):
     pool = local_pool(tmp_path, "try_number()", count=2)
     pool.tracks[0].directory.mkdir()
     holder = locked(pool.tracks[0].directory)
@@ -141,7 +141,7 @@ def test_what_another_process_runs_is_left_to_it_and_taken_over_when_let_go(tmp_
     assert pool.tries() == [1, 1]
 
 
-def test_what_another_process_has_finished_is_not_run_again(tmp_path):
+def test_a_cell_that_another_process_has_finished_is_not_run_again(tmp_path):
     pool = local_pool(tmp_path, "try_number()", count=2)
     pool.tracks[0].directory.mkdir()
     with locked(pool.tracks[0].directory):
@@ -154,7 +154,7 @@ def test_what_another_process_has_finished_is_not_run_again(tmp_path):
     assert pool.tries() == [0, 1]
 
 
-def test_who_lost_a_race_for_a_directory_waits_for_the_winner(tmp_path, monkeypatch):
+def test_a_cell_that_loses_the_race_for_its_directory_waits_for_the_winner(tmp_path, monkeypatch):
     pool = local_pool(tmp_path, "sys.exit(2 if try_number() == 1 else 0)", count=1)
     pool.tracks[0].directory.mkdir()
     (pool.tracks[0].directory / ".lock").touch()
@@ -174,7 +174,7 @@ def test_the_time_left_follows_from_the_rate_so_far():
     assert track.eta_seconds(150.0) is None
 
 
-def test_last_words(tmp_path):
+def test_the_reason_for_a_failure_is_the_last_error_line_or_the_signal(tmp_path):
     log = tmp_path / "log"
     log.write_text("training\nerror: it is broken\n\n")
     assert last_words(log, 1) == "it is broken"
@@ -226,7 +226,7 @@ LOST = Outcome(None, "the node is gone")
         ([LOST, LOST], "failed", 2),
     ],
 )
-def test_a_lost_machine_counts_only_if_the_run_got_no_further(tmp_path, events, state, tries):
+def test_a_lost_node_counts_as_a_retry_only_if_the_run_made_no_progress(tmp_path, events, state, tries):
     track = Track(index=0, name="cell", directory=tmp_path / "cell")
     Pool([track], Script(*events), out=tmp_path, retries=1).run(lambda _: None)
     assert (track.state, track.tries) == (state, tries)
@@ -234,7 +234,7 @@ def test_a_lost_machine_counts_only_if_the_run_got_no_further(tmp_path, events, 
         assert track.reason == "the node is gone"
 
 
-def test_what_was_handed_over_waits_until_it_begins_and_is_told_where(tmp_path):
+def test_a_submitted_cell_waits_until_it_starts_and_then_shows_its_node(tmp_path):
     track, shown = Track(index=0, name="cell", directory=tmp_path / "cell"), []
     Pool([track], Script(0, 0, Began("n7"), Outcome(0)), out=tmp_path, retries=1).run(
         lambda each: shown.append((track.state, track.place, each is not None))

@@ -71,7 +71,7 @@ def test_values_are_the_mean_of_the_distribution_bit_for_bit(name, shape):
 @torch.no_grad()
 @EVERY_HEAD
 @EVERY_SHAPE
-def test_the_anchor_is_what_f_gives(name, shape):
+def test_the_anchor_is_the_output_of_f(name, shape):
     head = make(name, **shape)
     anchors, distribution = head.curve.anchors(features()), view(head, features())
     assert anchors.std() > 0.1
@@ -147,7 +147,7 @@ def test_plain_fractions_are_uniform_and_independent():
 
 
 @pytest.mark.parametrize("stratified", [True, False])
-def test_a_curve_draws_the_fractions_of_its_loss_as_it_is_told(stratified):
+def test_a_curve_draws_stratified_or_plain_fractions_as_configured(stratified):
     head = make("ndqfn", stratified=stratified, online_fractions=8, target_fractions=6)
     for role, count in ((Role.LEARN, 8), (Role.TARGET, 6)):
         drawn = head.fractions(role, 500, torch.Generator().manual_seed(0))

@@ -42,13 +42,13 @@ def view(head: Head, psi: torch.Tensor, role: Role = Role.ACT, actions=None, see
     return Estimate(head(psi, fractions, head.constants(), actions), fractions)
 
 
-def test_every_head_says_here_whether_it_is_monotone():
+def test_every_head_is_listed_as_monotone_or_not():
     assert {*MONOTONE, *CROSSING, "incremental-iqn"} == set(HEADS)
 
 
 @EVERY_HEAD
 @EVERY_STYLE
-def test_shapes(name, style):
+def test_predictions_have_one_entry_for_each_state_action_and_fraction(name, style):
     head, actions = make(name, style), torch.tensor([3, 0, 1, 3, 2])
     for role in Role:
         everything, chosen = view(head, features(), role), view(head, features(), role, actions)
@@ -132,7 +132,7 @@ def curves(name: str, style: str, networks: int = 20) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", [*MONOTONE, "incremental-iqn"])
 @EVERY_STYLE
-def test_heads_that_promise_it_never_cross(name, style):
+def test_monotone_heads_never_cross(name, style):
     """Dueling subtracts means and noise may turn any weight: neither can reach past what makes increments positive."""
     found = curves(name, style)
     assert (found.diff(dim=-1) >= 0).all()
@@ -140,7 +140,7 @@ def test_heads_that_promise_it_never_cross(name, style):
 
 
 @pytest.mark.parametrize("name", CROSSING)
-def test_heads_that_do_not_promise_it_cross_and_are_seen_to(name):
+def test_other_heads_cross_and_the_crossing_is_measured(name):
     assert (curves(name, "plain").diff(dim=-1) < 0).any(dim=-1).float().mean() > 0.5
     crossing = [view(make(name, seed=seed), features()).distribution.crossing().mean() for seed in range(20)]
     assert torch.stack(crossing).mean() > 0.05
@@ -198,7 +198,7 @@ class _Strange(Distribution):
 
 
 @EVERY_HEAD
-def test_what_is_drawn_follows_the_generator_and_is_fixed_without(name):
+def test_fractions_follow_the_generator_and_are_fixed_without_one(name):
     head = make(name)
     for role in Role:
         drawn = [head.fractions(role, BATCH, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]

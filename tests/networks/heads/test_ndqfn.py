@@ -226,7 +226,7 @@ def test_settings_that_cannot_work_are_refused(settings, match):
         Ndqfn(**settings)
 
 
-def test_a_support_of_ones_own_is_used():
+def test_a_custom_support_is_used():
     head = Ndqfn(support=(0.05, 0.5, 0.95), hidden=4, cosines=3).build(4, 2, Layers())
     assert head.knots.tolist() == pytest.approx([0.05, 0.5, 0.95])
     assert head(torch.rand(1, 4), torch.empty(1, 0), head.constants()).values.shape == (1, 2, 3)

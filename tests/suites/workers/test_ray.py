@@ -32,7 +32,7 @@ def _quick(monkeypatch):
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_all_are_run_with_their_threads_and_what_fails_is_told(tmp_path):
+def test_all_cells_run_with_their_threads_and_failures_are_reported(tmp_path):
     script = """
 (marks / f"{index}.told").write_text(os.environ["OMP_NUM_THREADS"] + os.environ["OMP_WAIT_POLICY"])
 if index == "1" and try_number() == 1: os.kill(os.getpid(), 9)
@@ -48,7 +48,7 @@ if index == "2": try_number(); print("error: the sea is rough"); sys.exit(3)
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_cell_waits_until_its_task_has_begun_and_jobs_are_a_limit(tmp_path):
+def test_a_cell_waits_until_its_task_starts_and_jobs_limit_the_tasks(tmp_path):
     most = 0
 
     def look() -> None:
@@ -66,7 +66,7 @@ def test_a_cell_waits_until_its_task_has_begun_and_jobs_are_a_limit(tmp_path):
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_worker_that_is_killed_takes_its_process_along_and_the_cell_is_run_again(tmp_path):
+def test_the_process_of_a_killed_worker_ends_too_and_the_cell_is_retried(tmp_path):
     script = """
 number = try_number()
 (marks / f"{index}.parent{number}").write_text(str(os.getppid()))
@@ -89,7 +89,7 @@ if number == 1: time.sleep(600)
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_a_stop_is_told_to_the_processes_which_have_ended_when_it_is_over(tmp_path):
+def test_a_stop_terminates_the_processes_and_waits_for_them(tmp_path):
     script = """
 import signal
 def leave(*_):
@@ -111,7 +111,7 @@ try_number(); time.sleep(600)
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_who_does_not_listen_is_ended_by_force(tmp_path, monkeypatch):
+def test_a_task_that_ignores_the_stop_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(on_ray, "GRACE_SECONDS", -1.0)  # of 1 for the process, and 3 for its task
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); try_number(); time.sleep(600)"
     pool = ray_pool(tmp_path, script, count=1)
