@@ -1,4 +1,4 @@
-"""The Python API: predictions of any shape, learning in pieces, and agents that come back from disk as they were."""
+"""The Python API: predictions of any shape, learning in several calls, saving and loading."""
 
 import inspect
 import json
@@ -36,7 +36,7 @@ def make(env=Frames, preset="ndqfn-dpe", **settings):
 
 
 def observations(agent, count=32, seed=0):
-    """Random observations, far enough from each other to call for different actions."""
+    """Return random observations that differ enough to call for different actions."""
     rng = np.random.default_rng(seed)
     if agent.spec.dtype == "uint8":
         return rng.integers(256, size=(count, *agent.spec.shape), dtype=np.uint8)
@@ -44,7 +44,7 @@ def observations(agent, count=32, seed=0):
 
 
 def undecided(agent):
-    """Make all actions equally good on average, so that a small network's choice depends on what it sees."""
+    """Make all actions equally good on average, so that the choice of a small network depends on the observation."""
     batch, network = observations(agent), agent.networks.learner.online
     stacks = np.repeat(batch[:, None], agent.config.env.frame_stack, axis=1)
     means = agent.distribution(stacks if stacks.shape[1] > 1 else batch).mean().mean(dim=0)
@@ -63,7 +63,7 @@ def agent():
 
 @pytest.fixture(scope="module")
 def stacked():
-    """Sees three frames at once."""
+    """An agent that stacks three frames."""
     return undecided(make(env_settings={"frame_stack": 3}).learn(60))
 
 
@@ -134,7 +134,7 @@ def test_actions_start_at_the_environment_s_first_action(first):
 
 
 def test_frames_passed_one_by_one_are_seen_as_whole_stacks(stacked):
-    """Two lanes; the second begins a new episode at the third frame."""
+    """There are two lanes; the second one starts a new episode at the third frame."""
     frames = observations(stacked, 10).reshape(5, 2, 2)
     state, seen = None, np.zeros((2, 3, 2), np.float32)
     for step, frame in enumerate(frames):
@@ -172,7 +172,7 @@ def test_a_batch_as_long_as_a_stack_is_a_batch_if_episode_starts_are_passed(stac
 
 
 def evaluate_policy(model, envs, episodes):
-    """The loop of Stable-Baselines3's evaluate_policy, on a vector of environments that reset themselves."""
+    """Runs the loop of Stable-Baselines3's evaluate_policy on a vector of self-resetting environments."""
     returns, running, states = [], np.zeros(envs.num_envs), None
     seen, starts = envs.reset(seed=0)[0], np.ones(envs.num_envs, dtype=bool)
     while len(returns) < episodes:
@@ -317,7 +317,7 @@ def test_an_environment_is_given_by_id_ready_made_or_by_a_callable():
 
 @pytest.mark.parametrize("env", [None, 3, {"id": "CartPole-v1"}], ids=str)
 def test_an_object_that_is_not_an_environment_is_refused(env):
-    unchecked = inspect.unwrap(resolve_for)  # the annotations that tests switch on would refuse it first
+    unchecked = inspect.unwrap(resolve_for)  # the type checks of the tests would refuse it first
     with pytest.raises(ConfigError, match=rf"^env is {re.escape(str(env))}, but must be an id, a gymnasium\.Env or a"):
         unchecked(env, "ndqfn", {}, None)
 
@@ -343,7 +343,7 @@ def test_an_agent_is_loaded_bit_by_bit_as_it_was_saved(kind, tmp_path):
     preset, settings = KINDS[kind]
     agent = make("CartPole-v1", preset, seed=3, **settings).learn(120)
     explorer, batch, taus = agent.networks.explorer, observations(agent), torch.linspace(0, 1, 7)
-    if settings:  # a frozen target that its seed alone would not bring back
+    if settings:  # the seed alone would not restore this frozen target
         with torch.no_grad():
             next(explorer.target.parameters()).add_(0.1)
         explorer.target.invalidate_cache()
@@ -569,7 +569,7 @@ def test_a_directory_without_an_agent_is_refused(tmp_path):
 
 
 def test_loading_imports_no_module_that_the_file_names(tmp_path, monkeypatch):
-    """A stranger's agent.json may name any module in its environment's id; it is imported only if the user names it."""
+    """An untrusted agent.json may name any module in its environment id; only the user may have it imported."""
     agent = Agent("CartPole-v1", **SMALL)
     agent.save(tmp_path / "agent")
     (tmp_path / "planted.py").write_text("raise SystemExit('planted code ran')")

@@ -1,4 +1,4 @@
-"""Acting by a risk measure, from Python and on the command line, where it calls for another action than the mean."""
+"""Acting by a risk measure, from Python and the command line, in a state where it disagrees with the mean."""
 
 import json
 import re
@@ -16,11 +16,11 @@ from monotau.networks import Network
 from tests.support.small_runs import SMALL
 
 NARROW, WIDE = 0, 1
-"""The two actions of the world, which gives 0.1 or 2 either way."""
+"""The two actions of TwoSpreads, whose returns are +-0.1 and +-2."""
 
 
 def predict(network, observations, fractions, actions=None):
-    """See the two coins of TwoSpreads as they are, but for a little luck that gives the wide one the higher mean."""
+    """Make an agent predict the true returns of TwoSpreads, shifted so that the wide action has the higher mean."""
     values = torch.tensor([[-0.1, 0.1], [-2.0, 2.2]]).expand(len(observations), 2, 2)
     return Diracs(torch.tensor([0.25, 0.75]), values, torch.tensor([0.5, 0.5]))
 
@@ -97,7 +97,7 @@ def test_an_unknown_risk_is_refused(agent):
 
 @pytest.fixture
 def call(agent, capsys, monkeypatch, tmp_path):
-    """Call the program where the agent is saved in `agent`: exit code, standard output, standard error."""
+    """Call the program next to the saved agent; return exit code, standard output and standard error."""
     agent.save(tmp_path / "agent")
     monkeypatch.chdir(tmp_path)
 
@@ -150,7 +150,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
 def test_an_invalid_risk_is_reported_in_one_line(words, message, call):
-    """Found before the agent is looked for."""
+    """The error comes before the agent is loaded."""
     for directory in ("agent", "nowhere"):
         code, out, err = call(directory, *words)
         assert (code, out) == (2, "")

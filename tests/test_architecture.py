@@ -1,4 +1,4 @@
-"""The structure of the package: imports point one way, and nothing on disk is executed."""
+"""The structure of the package: its import order, and that no module executes data."""
 
 import ast
 import re
@@ -49,11 +49,11 @@ ORDER = [
     "__init__",
     "__main__",
 ]
-"""Packages and modules; each may import those before it, and none after. A module may stand apart from its package."""
+"""Packages and modules; each may import only those before it. A module may be listed apart from its package."""
 
 
 def place(module: str, order: list[str]) -> str:
-    """The entry for a module, such as runs.files, itself or the package it is in."""
+    """Return the entry of ORDER for a module such as runs.files: the module itself or its package."""
     parts = module.split(".")
     names = [".".join(parts[: length + 1]) for length in reversed(range(len(parts)))]
     return next((name for name in names if name in order), "__init__")
@@ -65,19 +65,19 @@ def module_of(path: Path) -> str:
 
 @cache
 def imported(path: Path) -> set[str]:
-    """Every monotau module that a file imports, anywhere in it, also under `if` and inside functions."""
+    """Return every monotau module that a file imports, also under `if` and inside functions."""
     modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide which room they lead to"
+            assert node.level == 0, f"{path}: relative imports hide which package they lead to"
             modules |= {f"{node.module}.{alias.name}" for alias in node.names}
     return {module for module in modules if module.split(".")[0] == "monotau"}
 
 
 def violations(order: list[str]) -> list[str]:
-    """Imports of what comes later."""
+    """Return all imports of later packages."""
     found = []
     for path in FILES:
         here = order.index(place(module_of(path), order))
@@ -107,7 +107,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch
 
 
 def executions(source: str) -> list[str]:
-    """What in a file could run code that stands in data."""
+    """Return everything in a file that could execute data as code."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

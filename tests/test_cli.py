@@ -1,4 +1,4 @@
-"""The command line: what a user can mend is one line and exit code 2, before anything is written."""
+"""The command line: user errors print one line and exit with code 2 before anything is written."""
 
 import ast
 import inspect
@@ -33,7 +33,7 @@ CLASSIC = PROFILES["classic"].settings
 
 @pytest.fixture
 def call(capsys, monkeypatch, tmp_path):
-    """Call the program in an empty directory: exit code, standard output, standard error."""
+    """Call the program in an empty directory; return exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words):
@@ -49,7 +49,7 @@ def call(capsys, monkeypatch, tmp_path):
 
 @pytest.fixture
 def refused(call, tmp_path):
-    """Call the program with something a user can mend; return the one line that says so."""
+    """Call the program with a user error; return the one line that reports it."""
 
     def refused(*words):
         before = contents(tmp_path), sorted(tmp_path.rglob("*"))
@@ -174,7 +174,7 @@ def test_a_file_of_settings_that_cannot_be_read_is_refused(name, reason, refused
 
 @pytest.fixture
 def run_directory(tmp_path):
-    """What a finished run leaves, without the training."""
+    """The files of a finished run, written without training."""
     directory, config = tmp_path / "run", small_run().config
     Agent("CartPole-v1", **SMALL).save(directory / "agent")
     write_json(directory / "config.json", config.to_plain())
@@ -205,7 +205,7 @@ def test_a_directory_with_other_files_is_refused(refused, tmp_path):
 
 
 def test_the_settings_file_of_a_run_can_start_the_same_run(call, run_directory):
-    """The same settings, so the same run, and that one is finished."""
+    """Equal settings mean the same run, which is already finished."""
     code, out, err = call("train", "--config", "run/config.json", "--out", "run")
     assert (code, err) == (0, "")
     assert out.startswith("run is finished already")
@@ -273,7 +273,7 @@ def test_another_part_on_the_command_line_replaces_the_one_in_the_file(call, run
 
 @pytest.mark.parametrize("words", [["--fly"], ["--steps", "many"]])
 def test_errors_are_the_same_on_a_terminal(words, call, monkeypatch):
-    """There the parser colours its complaint, which must not tear ours apart."""
+    """On a terminal the parser colours its error message, which must not break up ours."""
     plain = call("train", *words)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
@@ -321,7 +321,7 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     shutil.rmtree(tmp_path / "run" / "agent")
     code, out, err = call("evaluate", "run", "--episodes", "2")
     assert (code, err) == (0, "there is no agent in run yet; this is that of checkpoint 00000001\n")
-    assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # there was one evaluation
+    assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # the run has a single evaluation
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
@@ -334,7 +334,7 @@ def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):
 
 
 def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused, faulty_world, tmp_path):
-    """Its id imports a module, which no file may choose."""
+    """The id makes Gymnasium import a module, so it must come from the user and not from a file."""
     Agent("faulty_world:Faulty-v0", **SMALL).save(tmp_path / "agent")
     message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which is not made from a file: "
     assert refused("evaluate", "agent").startswith(message)
@@ -348,7 +348,7 @@ def test_an_agent_that_was_edited_is_refused(refused, run_directory):
 
 
 def documented(config):
-    """The text below each field of nested settings, as it stands in the source, also in that of an abstract kind."""
+    """Return the docstring of each field of nested settings, read from the source, including those of base classes."""
     texts = []
     for layer in filter(is_dataclass, type(config).__mro__):
         (body,) = ast.parse(inspect.getsource(layer)).body
@@ -426,7 +426,7 @@ import gymnasium as gym
 import numpy as np
 
 class Faulty(gym.Env):
-    """Breaks in its 30th step, which the first evaluation does not reach."""
+    """Breaks in its 30th step, after the first evaluation."""
 
     observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -453,7 +453,7 @@ gym.register("Faulty-v0", entry_point=Faulty)
 
 @pytest.fixture
 def faulty_world(tmp_path, monkeypatch):
-    """A module with an environment that breaks."""
+    """An importable module with an environment that breaks."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "faulty_world.py").write_text(FAULTY)
     monkeypatch.syspath_prepend(tmp_path / "modules")

@@ -1,4 +1,4 @@
-"""Every preset, whole: it learns, is saved, comes back the same, and stops when its numbers do."""
+"""Every preset as a whole: it learns, is saved, is loaded unchanged, and stops if it diverges."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_every_preset_learns_and_is_saved_and_loaded_unchanged(preset, tmp_path)
     assert np.isfinite(line["loss"])
     before = agent.distribution(STATE).curve()
     agent.predict(STATE, deterministic=False)
-    assert torch.equal(agent.distribution(STATE).curve(), before)  # exploring leaves no noise behind
+    assert torch.equal(agent.distribution(STATE).curve(), before)  # exploring leaves no noise in the weights
     agent.save(tmp_path / "agent")
     again = Agent.load(tmp_path / "agent")
     assert torch.equal(again.distribution(STATE).curve(), before)

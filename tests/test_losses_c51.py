@@ -1,4 +1,4 @@
-"""C51's projection and cross-entropy against a twin that moves mass atom by atom, and another library's numbers."""
+"""C51's projection and cross-entropy against a naive twin that moves mass atom by atom, and against pfrl."""
 
 import math
 
@@ -11,7 +11,7 @@ from monotau.losses import cross_entropy, project, quantile_huber
 
 
 def naive_projection(atoms, probs, support):
-    """Give each atom's mass to the two support points around it, nearer ones more."""
+    """Split the mass of each atom between the two nearest support points, by distance."""
     mass = [0.0] * len(support)
     for atom, prob in zip(atoms, probs, strict=True):
         atom = min(max(atom, support[0]), support[-1])

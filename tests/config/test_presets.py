@@ -180,7 +180,7 @@ def test_the_fast_presets_take_another_profile_on_atari_only(preset):
 
 
 def test_later_layers_of_settings_override_earlier_ones():
-    """Preset, then profile, then the file, then the flags; each setting is left alone by those that do not name it."""
+    """The order is preset, profile, file, flags; a layer changes only the settings it names."""
     preset = settle("iqn-star", "atari", {}, VECTOR)
     assert (preset.head.hidden, preset.n_step, preset.head.online_fractions) == (512, 3, 32)
     profile, classic = resolve("iqn-star", profile="classic").config, PROFILES["classic"].settings

@@ -1,4 +1,4 @@
-"""Random settings and command lines: each is taken, or refused in one line; nothing else ever comes out."""
+"""Random settings and command lines: every one is either accepted or refused in one line."""
 
 import contextlib
 import io
@@ -27,14 +27,14 @@ from monotau.replay import REPLAYS
 
 ENV = "monotau/Coin-v0"
 SPEC = ObservationSpec.from_space(Coin().observation_space)
-# Beforehand: the type checks of the test run draw random numbers, and Hypothesis lets no strategy do so.
+# Computed up front: the type checks of the tests draw random numbers, which Hypothesis forbids in strategies.
 IN_FULL = {
     (preset, profile): settle(preset, profile, {"env": {"id": ENV}}, SPEC).to_plain()
     for preset, profile in product(PRESETS, PROFILES)
 }
 KINDS = {"head": HEADS, "explorer": EXPLORERS, "torso": TORSOS, "replay": REPLAYS}
 QUICK, FULL = 60, 1000
-"""Examples of each of the two kinds, in the default tests and in the slow ones."""
+"""Numbers of examples in the default tests and in the slow tests."""
 
 text = st.text(max_size=12) | st.sampled_from(["", " ", "nan", "1e400", "\x00", "a\nb", "ß😀", "[bold]", "../..", "--"])
 numbers = (
@@ -54,7 +54,7 @@ values = st.recursive(
 
 @st.composite
 def configurations(draw: st.DrawFn) -> tuple[Any, Any, Any]:
-    """A preset, a profile and settings in full, of which some are something else than they should be."""
+    """Draw a preset, a profile and complete settings, some of which are invalid."""
     preset = draw(st.sampled_from(sorted(PRESETS)))
     profile = draw(st.none() | st.sampled_from(sorted(PROFILES)))
     config = deepcopy(IN_FULL[preset, profile or "classic"])
@@ -80,7 +80,7 @@ def configurations(draw: st.DrawFn) -> tuple[Any, Any, Any]:
 
 
 def like(value: Any) -> st.SearchStrategy[Any]:
-    """Values of the same type, many of which are allowed."""
+    """Return a strategy for values of the same type, many of them valid."""
     if isinstance(value, bool):
         return st.booleans()
     if isinstance(value, int):
@@ -93,7 +93,7 @@ def like(value: Any) -> st.SearchStrategy[Any]:
 
 
 def outcome(preset: Any, profile: Any, config: Any) -> Resolved | None:
-    """Settle settings; None if they were refused as they should be."""
+    """Resolve settings; return None if they are refused properly."""
     try:
         return resolve(preset, config, profile=profile)
     except ConfigError:
@@ -114,7 +114,7 @@ LARGEST = 64
 
 
 def small(config: dict[str, Any]) -> bool:
-    """Whether a run with these settings is over at once, and no array in it is large."""
+    """Whether a run with these settings is short and allocates no large array."""
     sizes = ("hidden", "cosines", "width", "quantiles", "atoms", "knots", "noise", "channels", "layers", "views")
     inner = [item for part in config.values() if isinstance(part, dict) for item in part.items()]
     counts = [value for name, value in inner if name in sizes or name.endswith("_fractions")]
@@ -143,7 +143,7 @@ def learn(resolved: Resolved) -> str:
 
 
 def flags() -> list[str]:
-    """Flags of the real parser, from its help."""
+    """Return the flags of the real parser, read from its help."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
         main(["train", "--help"])
@@ -168,7 +168,7 @@ lines = st.tuples(
 
 
 def called(line: list[str]) -> str:
-    """Call the program; say whether it took the line or refused it, which it must do in one line."""
+    """Call the program; return whether it accepted the command line or refused it in one line."""
     out, err = io.StringIO(), io.StringIO()
     code: Any = 0
     shown = [*line, "--show"] if line[0] == "train" else line
@@ -186,7 +186,7 @@ def called(line: list[str]) -> str:
 
 
 def fuzz_settings(examples: int, every: int) -> Counter[str]:
-    """Settle random settings, and learn with each so many-th of those that are valid."""
+    """Resolve random settings, and train with every `every`-th valid one."""
     seen: Counter[str] = Counter()
 
     @settings(
@@ -204,7 +204,7 @@ def fuzz_settings(examples: int, every: int) -> Counter[str]:
 
 
 def fuzz_lines(examples: int) -> Counter[str]:
-    """Give the program random command lines."""
+    """Call the program with random command lines."""
     seen: Counter[str] = Counter()
 
     @settings(
@@ -219,14 +219,14 @@ def fuzz_lines(examples: int) -> Counter[str]:
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to stand in, and to stay empty."""
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the test, which must stay empty."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def check(seen: Counter[str], examples: int, directory: Path) -> None:
-    """Both kinds of outcome were met, and nothing was written."""
+    """Assert that both outcomes occurred, and that nothing was written."""
     print(dict(seen))  # noqa: T201  # shown by pytest -s, and where a test fails
     outcomes = [seen[name] for name in ("valid", "taken", "refused") if seen[name]]
     assert sum(outcomes) >= examples * 0.9
@@ -234,22 +234,22 @@ def check(seen: Counter[str], examples: int, directory: Path) -> None:
     assert os.listdir(directory) == []
 
 
-def test_random_settings_are_resolved_or_refused_in_one_line(elsewhere):
+def test_random_settings_are_resolved_or_refused_in_one_line(working_directory):
     seen = fuzz_settings(QUICK, every=8)
-    check(seen, QUICK, elsewhere)
+    check(seen, QUICK, working_directory)
 
 
-def test_random_command_lines_are_accepted_or_refused_in_one_line(elsewhere):
-    check(fuzz_lines(QUICK), QUICK, elsewhere)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_thousand_random_settings_are_resolved_or_refused_in_one_line(elsewhere):
-    check(fuzz_settings(FULL, every=8), FULL, elsewhere)
+def test_random_command_lines_are_accepted_or_refused_in_one_line(working_directory):
+    check(fuzz_lines(QUICK), QUICK, working_directory)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_thousand_random_command_lines_are_accepted_or_refused_in_one_line(elsewhere):
-    check(fuzz_lines(FULL), FULL, elsewhere)
+def test_a_thousand_random_settings_are_resolved_or_refused_in_one_line(working_directory):
+    check(fuzz_settings(FULL, every=8), FULL, working_directory)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_thousand_random_command_lines_are_accepted_or_refused_in_one_line(working_directory):
+    check(fuzz_lines(FULL), FULL, working_directory)

@@ -1,4 +1,4 @@
-"""The side of an actor, without Ray: what it plays, what it sends and what of that is stored."""
+"""Rollout actors without Ray: the steps they play, send and store."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def test_a_new_iteration_resets_the_environments_and_a_restarted_actor_gets_othe
 def test_collected_steps_can_be_stored_with_the_final_frames_of_truncated_episodes():
     resolved = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2}, source=ProcessEnv)
     result = RolloutActor(resolved.config, ProcessEnv, 0, 0).collect(request(steps=40, epsilons=(1.0,)), None)
-    assert sorted(result.finals) == [20]  # the third episode of seven steps, which is truncated, and the sixth is not
+    assert sorted(result.finals) == [20]  # the third episode of seven steps is truncated; the sixth has not ended yet
     replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs.observation_spec), 100)
     for number in range(len(result)):
         replay.add(result.step(number), slice(1, 2))

@@ -1,4 +1,4 @@
-"""Actors of a real Ray: steps add up, weights travel, and whoever dies is replaced."""
+"""Collecting with real Ray actors: steps add up, weights are broadcast, and dead actors are replaced."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def learned(source, **settings):
 
 
 def stored(agent):
-    """All steps of the replay, lane by lane: process, number and episode, as the environment showed them."""
+    """Return all observations and flags in the replay, lane by lane; observations show process, step and episode."""
     replay = agent._training.replay
     rows = replay.rows(np.zeros(agent.config.lanes, np.int64))
     frames, flags = (np.concatenate(rows[name]) for name in ("frames", "flags"))
@@ -78,7 +78,7 @@ def test_every_step_is_stored_once_and_each_lane_holds_one_environment_in_order(
     late = lines[-1]
     assert late["updates"] == agent._training.updates > 100
     assert late["bonus_mean"] > 0
-    # What was ordered before a broadcast is under way: IN_FLIGHT sendings of each actor, an update every two steps.
+    # Requests from before a broadcast are still in flight: IN_FLIGHT per actor, and one update every two steps.
     assert 0 < late["lag_updates"] <= 10 + IN_FLIGHT * 2 * 7 / 2 + 1
 
 
@@ -99,7 +99,7 @@ def test_an_actor_that_is_killed_is_replaced_and_no_step_is_missing(tmp_path, ca
     processes = set()
     for frames, flags in stored(agent):
         processes |= set(frames[:, 0].tolist())
-        for end in np.flatnonzero(np.diff(frames[:, 0])):  # where one process follows another, the episode was cut
+        for end in np.flatnonzero(np.diff(frames[:, 0])):  # the episode is cut where another process takes over
             assert flags[end] == FINAL or flags[end] & TERMINATED
     assert killed[0] in processes
     assert len(processes) == 3
@@ -182,7 +182,7 @@ def test_weights_are_sent_when_due_and_only_to_actors_with_older_weights(ray, mo
     with stage.session(updates=0):
         monkeypatch.setattr(ray, "put", lambda weights, real=ray.put: (puts.append(weights), real(weights))[1])
         for updates, _ in enumerate(stage.collect(0, 0, 300)):
-            stage.learned(updates // 10)  # 30 in all, and a broadcast each 10
+            stage.learned(updates // 10)  # 30 updates in all, and a broadcast every 10
     assert len(puts) == 3
     assert stage.metrics()["lag_updates"] > 0
     assert stage.newest.shape == (2, 3)

@@ -1,4 +1,4 @@
-"""Joining Ray: what cannot be joined is told in one line, soon, and leaves nothing behind."""
+"""Connecting to Ray: failures are reported quickly and in one line, and leave nothing behind."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ def _alone(monkeypatch):
 
 
 def listening() -> socket.socket:
-    """Return what takes connections and says nothing."""
+    """Return a server that accepts connections and never answers."""
     server = socket.create_server(("127.0.0.1", 0))
     server.settimeout(0.1)
     return server

@@ -1,4 +1,4 @@
-"""Ten minutes with actors, of whom one is killed: training goes on, and nobody's memory grows."""
+"""Ten minutes of training with actors, one of which is killed: training continues, and memory stays bounded."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ SECONDS, KILL_AT, SETTLED = 600, 150, 240
 
 
 def resident(pid: int) -> float | None:
-    """Megabytes of a process, if it is still there."""
+    """Return the resident megabytes of a process, or None if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -66,7 +66,7 @@ def test_memory_is_bounded_over_ten_minutes_in_which_an_actor_is_killed(tmp_path
     end = read_progress(out).step
     settled, last = ([alive for now, alive in sizes if a <= now < b] for a, b in ((SETTLED, SETTLED + 60), (540, 600)))
     assert killed not in last[-1]
-    assert len(last[-1]) == 3  # the learner, the actor that lived on, and the one in the other's place
+    assert len(last[-1]) == 3  # the learner, the surviving actor and the replacement
     assert end > killed_step + 10_000
     for pid, size in last[-1].items():
         before = max(alive[pid] for alive in settled if pid in alive)

@@ -1,4 +1,4 @@
-"""Atari: protocols, what tells a life lost from a game over, and what is refused."""
+"""Atari: the two protocols, lost lives and ends of games, and refusals."""
 
 import sys
 
@@ -23,7 +23,7 @@ TINY = SMALL | {"torso": {"kind": "compact", "width": 4}}
 
 
 def played(games, steps, seed=3):
-    """Step random actions; yields what each step returns."""
+    """Take random actions, and yield the result of each step."""
     games.reset(seed=seed)
     rng = np.random.default_rng(0)
     for _ in range(steps):
@@ -34,7 +34,7 @@ def test_ids_and_games_go_both_ways():
     assert id_of("ms_pacman") == "ALE/MsPacman-v5"
     assert id_of("up_n_down") == "ALE/UpNDown-v5"
     assert game_of("ALE/MontezumaRevenge-v5") == "montezuma_revenge"
-    assert game_of("ALE/Tetris-v5") is None  # a game, but of no published table
+    assert game_of("ALE/Tetris-v5") is None  # a game that appears in no published table
     assert game_of("CartPole-v1") is None
     assert [game_of(id_of(game)) for game in ATARI57] == list(ATARI57)
 
@@ -65,14 +65,14 @@ def test_no_ops_at_the_start_are_from_0_to_30_under_noop_and_none_under_sticky()
     for protocol, seen in starts.items():
         games = AtariVector(PONG, 2, protocol)
         games.reset(seed=0)
-        for _ in range(100):  # without a seed, which takes a tenth of a second
+        for _ in range(100):  # unseeded, because seeding takes a tenth of a second
             seen |= set(games._games.reset()[1]["episode_frame_number"].tolist())
     assert starts["sticky"] == {0}
     assert {0, 30} <= starts["noop"] <= set(range(31))
 
 
 def test_actions_stick_under_sticky_only():
-    """The same game, the same actions: what differs is the seed, which only sticking and no-ops may ask."""
+    """Two games with the same actions and different seeds; only sticky actions and no-ops may use the seed."""
     for protocol, sticks in (("noop", False), ("sticky", True)):
         runs = []
         for seed in (1, 2):
@@ -97,7 +97,7 @@ def test_a_lost_life_is_distinguished_from_the_end_of_the_game_and_the_score_con
         lost += info["life_lost"]
         ended = np.flatnonzero(terminated)
         over[ended] += 1
-        assert (lost[ended] == 4 * over[ended]).all()  # the fifth is the game's end
+        assert (lost[ended] == 4 * over[ended]).all()  # the fifth lost life ends the game
         assert not truncated.any()
     assert (over >= 2).all()
 
@@ -125,7 +125,7 @@ def test_in_training_a_lost_life_ends_the_target_but_neither_return_nor_stack():
 
 @pytest.mark.parametrize("protocol", ["noop", "sticky"])
 def test_a_game_that_is_reset_alone_starts_over_and_the_other_goes_on(protocol):
-    """Breakout loses lives; a game reset after some has all of them again, and says nothing of those before."""
+    """A game of Breakout that is reset after some lost lives has all lives again and reports no loss."""
     cut, whole = AtariVector(BREAKOUT, 2, protocol), AtariVector(BREAKOUT, 2, protocol)
     rng = np.random.default_rng(0)
     for games in (cut, whole):
@@ -139,7 +139,7 @@ def test_a_game_that_is_reset_alone_starts_over_and_the_other_goes_on(protocol):
         assert info["life_lost"][1] == other["life_lost"][1]
         lost += info["life_lost"][0]
         if rest[1][0]:
-            assert lost == (4 if protocol == "noop" else 0)  # the fifth is the game's end
+            assert lost == (4 if protocol == "noop" else 0)  # the fifth lost life ends the game
             lost, over = 0, over + 1
         elif not resets and (lost == 2 if protocol == "noop" else step == 100):
             after, _ = cut.reset(options={"reset_mask": np.array([True, False])})
@@ -158,7 +158,7 @@ def test_an_episode_ends_after_108000_frames_or_after_the_configured_limit():
 
 @pytest.mark.slow
 def test_an_episode_that_does_not_end_is_cut_after_27000_steps():
-    games = AtariVector("ALE/MontezumaRevenge-v5", 1, "sticky")  # no action, no death
+    games = AtariVector("ALE/MontezumaRevenge-v5", 1, "sticky")  # without actions no life is lost
     games.reset(seed=0)
     for step in range(27_000):
         _, _, terminated, truncated, _ = games.step(np.zeros(1, np.int64))
@@ -234,7 +234,7 @@ def test_the_error_without_the_emulator_names_the_missing_extra(monkeypatch):
 
 
 def test_a_game_made_by_the_user_is_played_as_it_is_given():
-    """Without a protocol, and therefore without the name of one."""
+    """A user's game has no protocol, so the config names none."""
     import ale_py
 
     gym.register_envs(ale_py)

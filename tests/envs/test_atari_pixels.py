@@ -1,4 +1,4 @@
-"""What the agent sees and earns is what Gymnasium's own preprocessing would give, pixel by pixel."""
+"""Frames and rewards equal those of Gymnasium's own Atari preprocessing, pixel by pixel."""
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,7 @@ GAMES = ("pong", "breakout", "ms_pacman", "seaquest", "montezuma_revenge")
 
 
 class AfterNoOps(gym.Wrapper):
-    """Begins with a given number of no-ops; Gymnasium's preprocessing draws them by a generator of its own."""
+    """Starts with a given number of no-ops, which Gymnasium's preprocessing would draw at random."""
 
     noops = 0
 

@@ -1,4 +1,4 @@
-"""Environments given by an id."""
+"""Environments made by id: suggestions for wrong ids, missing extras, and the list of ids."""
 
 import sys
 import warnings

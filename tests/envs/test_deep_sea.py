@@ -1,4 +1,4 @@
-"""Deep Sea against values worked by hand."""
+"""Deep Sea against values worked out by hand."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from monotau.errors import ConfigError
 
 
 def play(sea: DeepSea, moves: str, seed: int = 0) -> tuple[list[float], list[tuple[int, int]], list[bool]]:
-    """Sink along a word of R and L; return rewards, cells and ends. The cell past the sea bed is (-1, -1)."""
+    """Play a string of R and L; return rewards, cells and ends. The cell below the last row is (-1, -1)."""
     observation, _ = sea.reset(seed=seed)
     rewards, cells, ends = [], [cell_of(observation)], []
     for move in moves:
@@ -131,7 +131,7 @@ def test_other_cells_have_no_noise():
 
 
 def best(size: int, row: int = 0, column: int = 0) -> float:
-    """Expected return of the best policy in the stochastic sea, by trying everything."""
+    """Return the expected return of the best policy in the stochastic sea, by exhaustive search."""
     if row == size:
         return 0.0
     left = best(size, row + 1, max(column - 1, 0))

@@ -1,4 +1,4 @@
-"""The inventory: its arithmetic by hand, its bounds, and what it pays to policies."""
+"""The inventory environment: profits worked out by hand, bounds, and returns of simple policies."""
 
 import math
 
@@ -12,7 +12,7 @@ from monotau.errors import ConfigError
 
 
 def play(world: Inventory, orders, seed: int | None = 0) -> list[tuple]:
-    """Take orders by action, or by a policy of the observation; return all steps."""
+    """Play with a fixed action or a policy; return all steps."""
     observation, _ = world.reset(seed=seed)
     steps = []
     while not (steps and steps[-1][3]):

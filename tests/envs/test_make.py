@@ -1,4 +1,4 @@
-"""Vectors of environments: settings, stepping, ends of episodes and spaces."""
+"""Vectors of environments: settings, stepping, ends of episodes, and spaces."""
 
 from dataclasses import FrozenInstanceError
 
@@ -84,7 +84,7 @@ def test_the_last_observation_of_an_episode_is_kept(truncates):
     final = np.stack(infos["final_obs"])
     assert final.dtype == np.float32
     assert final.tolist() == [[3, 3], [3, 3]]
-    assert "steps" not in infos | infos["final_info"]  # info is left out: nobody reads it, and its forms are endless
+    assert "steps" not in infos | infos["final_info"]  # info is left out, because no code reads it
 
 
 def test_only_ended_environments_have_a_last_observation():

@@ -1,4 +1,4 @@
-"""Environments given by a callable or ready made."""
+"""Environments passed as a callable or as an instance."""
 
 import gymnasium as gym
 import numpy as np

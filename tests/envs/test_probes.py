@@ -1,4 +1,4 @@
-"""The probe worlds against their own truth, and all own worlds against Gymnasium's checker."""
+"""Probe environments against their known return distributions, and all our environments against Gymnasium's checker."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The worlds of continuous returns against simulated returns and values worked by hand."""
+"""Environments with continuous returns against simulated returns and values worked out by hand."""
 
 import math
 from itertools import pairwise
@@ -19,7 +19,7 @@ def curve(world: Probe, state: int = 0, action: int = 0, gamma: float = GAMMA) -
 
 
 def simulated(world: Probe, action: int, episodes: int) -> np.ndarray:
-    """Return the discounted returns from every step of every episode on, as `[episodes, steps]`."""
+    """Return the discounted returns from each step of each episode, as `[episodes, steps]`."""
     world.reset(seed=5 + action)
     returns = []
     for _ in range(episodes):
@@ -38,7 +38,7 @@ def simulated(world: Probe, action: int, episodes: int) -> np.ndarray:
 
 
 def check_quantiles(drawn: np.ndarray, true: np.ndarray) -> None:
-    """A simulated quantile deviates by the root of tau (1 - tau) / n over the density, the inverse of the slope."""
+    """Assert agreement within the sampling error of a quantile: sqrt(tau (1 - tau) / n) over the density."""
     for tau in (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99):
         below, above = true[round(1000 * tau) - 1], true[round(1000 * tau)]  # half a thousandth to each side
         error = math.sqrt(tau * (1 - tau) / len(drawn)) * (above - below) * 1000

@@ -1,4 +1,4 @@
-"""The stored form of observations."""
+"""Observation specifications: how observations of each space are stored."""
 
 import json
 from typing import Any

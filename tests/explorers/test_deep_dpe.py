@@ -1,4 +1,4 @@
-"""Deep DPE: novelty here, novelty further on, and what of it is carried back."""
+"""Deep DPE: local novelty, future novelty, and how it is propagated backwards."""
 
 from dataclasses import replace
 
@@ -67,7 +67,7 @@ def test_a_weight_of_zero_runs_no_network(monkeypatch):
 
 
 def test_future_novelty_is_learned_as_the_discounted_best_novelty_ahead():
-    """A chain x -> y -> end, learned long with a predictor that stays: U(x) = d * max(i + U)(y), U(y) = 0."""
+    """On a chain x -> y -> end with a fixed predictor, U(x) = d * max(i + U)(y) and U(y) = 0."""
     explorer = make(learning_rate=1e-2, future_rate=0.2)
     x, y = torch.randn(2, 1, 1, 5, generator=torch.Generator().manual_seed(3)).unbind()
     batch = random_batch(2)
@@ -119,7 +119,7 @@ def test_its_networks_tell_states_apart_from_the_start():
     for network in (explorer.target, explorer.predictor):
         values = network.predict(states, network.fractions(Role.ACT, 50, None)).mean()
         assert values.std(dim=0).mean() > 0.5 * values.abs().mean()
-        assert values.square().mean() > 0.1  # last layers of their own gain, not one that makes actions alike
+        assert values.square().mean() > 0.1  # the last layers have their own gain, which does not make actions alike
 
 
 @HEADS

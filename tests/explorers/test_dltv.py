@@ -1,4 +1,4 @@
-"""DLTV: its bonus, its decay and the heads it is of no use to."""
+"""DLTV: its bonus, its decay, and the heads that it refuses."""
 
 import math
 
@@ -70,7 +70,10 @@ def test_the_count_of_decisions_carries_over():
 def test_dltv_has_no_weights_and_needs_no_target():
     _, explorer = make()
     assert not explorer.wants_target
+    before = {name: tensor.clone() for name, tensor in explorer.state().items()}
     explorer.learn(random_batch(), None, torch.Generator())
+    assert before
+    assert all(torch.equal(tensor, before[name]) for name, tensor in explorer.state().items())
 
 
 @pytest.mark.parametrize("c", [-1.0, float("inf")])

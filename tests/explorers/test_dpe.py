@@ -1,4 +1,4 @@
-"""DPE: what its bonus is, what it learns and what it leaves alone."""
+"""DPE: its bonus, the training of its predictor, and the weights that it must not change."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_the_predictor_has_its_own_initial_weights():
 
 @pytest.mark.parametrize("name", [name for name, head in SMALL_HEADS.items() if hasattr(head, "kappa")])
 def test_the_predictor_learns_with_its_own_kappa(name):
-    """All heads but C51's, which is fitted by cross-entropy."""
+    """Covers all heads except C51, which is trained by cross-entropy."""
     head = SMALL_HEADS[name]
     learner, explorer = make(head, kappa=0.0625)
     assert (explorer.predictor.head.config.kappa, learner.online.head.config.kappa) == (0.0625, head.kappa)
@@ -116,7 +116,7 @@ def gap_of_means(explorer: DpeExplorer, batch) -> torch.Tensor:
 
 
 def test_a_target_whose_quantiles_cross_leaves_a_bonus_that_cannot_be_learned_away():
-    """The loss sees a distribution, in any order; the bonus compares fraction by fraction. NDQFN knows no such rest."""
+    """The loss ignores the order of quantiles, but the bonus compares them by fraction; NDQFN is not affected."""
     rests = {}
     for name in ("qr", "nc-qr"):
         _, explorer = make(replace(SMALL_HEADS[name], kappa=0.01), target="frozen")
@@ -142,7 +142,7 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
         current = Estimate(learner.target.predict(batch.observations, fractions, batch.actions), fractions)
         explorer.learn(batch, current if explorer.wants_target else None, generator)
-    # What incremental IQN says depends on how many fractions it is asked at: more when it learns than when it looks.
+    # Predictions of incremental IQN depend on the number of fractions, which is larger for learning than for acting.
     assert gap_of_means(explorer, batch) < (0.9 if isinstance(head, IncrementalIqn) else 0.4) * first
     for network, old in zip(others, before, strict=True):
         assert all(torch.equal(p, q) for p, q in zip(weights(network), old, strict=True))

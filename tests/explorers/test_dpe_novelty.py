@@ -1,4 +1,4 @@
-"""DPE's bonus carries novelty: it is larger for what was never replayed."""
+"""DPE's bonus measures novelty: it is larger for pairs of state and action that were never replayed."""
 
 import math
 from itertools import product
@@ -29,14 +29,14 @@ def test_pairs_that_were_never_replayed_have_a_bonus_four_times_as_large(seed):
 
 
 def test_the_bonus_shows_no_novelty_if_the_initial_weights_make_all_states_alike(monkeypatch):
-    """Torch's own, with which a predictor learns everywhere what it learns anywhere."""
+    """With torch's default initial weights a predictor generalises to all states."""
 
     @torch.no_grad()
     def small(weight, fan_in, gain=1.0):
         weight.uniform_(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in))
 
     monkeypatch.setattr(layers, "initialise", small)
-    # A norm, or observations of unit size, would make up for the size of weights.
+    # A norm or observations of unit size would hide the size of the weights.
     plain = SMALL | {"torso": {"width": 64, "norm": False}, "scale_observations": False}
     assert measure("ndqfn-dpe", 0, plain, **BRIEF).ratio < 1.5
 

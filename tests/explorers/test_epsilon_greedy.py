@@ -1,4 +1,4 @@
-"""Random actions on top of every explorer, and no network run for nothing."""
+"""Epsilon-greedy actions on top of every explorer, and networks that run only when needed."""
 
 import numpy as np
 import pytest

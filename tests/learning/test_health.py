@@ -1,4 +1,4 @@
-"""A run whose network is dead, or whose returns are out of reach, says so once and in plain words."""
+"""Health warnings: a run with a dead network or unreachable returns warns once and in plain words."""
 
 import io
 import re
@@ -38,7 +38,7 @@ CONFIG = small_run("ndqfn").config
 
 
 def lines(*changes, updates=FEWEST_UPDATES):
-    """Return a line of kind train for each set of changes to a healthy one."""
+    """Return a training line for each set of changes to a healthy line."""
     common = {"kind": "train", "updates": updates}
     return [{"step": n, "return_mean": float(n)} | common | HEALTHY | each for n, each in enumerate(changes)]
 
@@ -126,14 +126,14 @@ def test_the_remedy_does_not_suggest_a_setting_that_is_already_in_use():
 
 @pytest.fixture
 def early(monkeypatch):
-    """Judge after a few updates already, and draw nothing."""
+    """Check health after only a few updates, and skip figures."""
     monkeypatch.setattr(health, "FEWEST_UPDATES", 20)
     skip_figures(monkeypatch)
 
 
 @pytest.fixture
 def killed(monkeypatch):
-    """Kill the network before the first step: nothing brings weights back that get no gradient."""
+    """Zero the torso before the first step; without gradients its weights never recover."""
     real = runner.Training.iterate
 
     def iterate(training, total):
@@ -163,7 +163,7 @@ def test_a_dead_run_warns_once_and_not_again_after_resuming(preset, early, kille
     during, _, after = text.partition("final evaluation")
     assert during.count(f"step {warning['step']:>9,d}  warning: {warning['text']}\n") == during.count("warning:") == 1
     assert after.count(f"\nwarning: {warning['text']}\n") == 1
-    assert told(tmp_path / "whole", resolved).count("warning:") == 1  # it is finished, and says how
+    assert told(tmp_path / "whole", resolved).count("warning:") == 1  # a finished run repeats its warnings
 
     real = runner.Training.evaluate
 

@@ -171,7 +171,7 @@ def test_td_priorities_need_no_extra_pass_and_change_nothing_that_is_learned(hea
         learner.update(random_batch(), torch.Generator().manual_seed(5), with_current=True, priority=priority)
         passes.append(len(count))
         states.append(learner.state())
-    # Where the mean is the anchor, the next action is chosen by f alone, without a pass through the whole head.
+    # A curve anchored at its mean chooses the next action by f alone, without a pass through the whole head.
     assert passes == [5 if isinstance(learner.online.head, CurveHead) else 6] * 2
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
@@ -277,8 +277,8 @@ def test_the_share_of_targets_outside_the_support_is_reported(double_q):
     learner, batch = make_learner(C51(atoms=5, low=-2.0, high=6.0, hidden=7), double_q), random_batch()
     batch = replace(batch, rewards=torch.tensor([0.0, 0, 0, 2, 2, 6.5, -2.5, 14, 6]))
     batch = replace(batch, discounts=torch.tensor([1.0, 0, 0.9, 1, 0.5, 0, 0, 0, 0]))
-    # Atoms at -2, 0, 2, 4 and 6. With a reward of 2 and a discount of 1 the last one moves outside, with the mass on
-    # it; of the returns that are certain 6.5, -2.5 and 14 are outside, 14 by two halves of the reach.
+    # The atoms are -2, 0, 2, 4 and 6. A reward of 2 and a discount of 1 move the last atom and its mass outside. Of
+    # the certain returns 6.5, -2.5 and 14 are outside; 14 is two half-widths of the support beyond its end.
     chooser = learner.online if double_q else learner.target
     last = batch.next_observations[3:4]
     best = chooser.predict(last, torch.empty(1, 0)).mean().argmax(dim=1)

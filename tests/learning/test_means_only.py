@@ -1,4 +1,4 @@
-"""Where the mean is all that is asked for, f alone is run: acting, evaluating and choosing the next action."""
+"""Acting, evaluating and choosing the next action run only f if they need nothing but the mean."""
 
 from contextlib import contextmanager
 
@@ -19,7 +19,7 @@ from tests.support.networks import SMALL_NDQFN, random_batch, small_factory
 def make(explorer=None, double_q=True):
     factory = small_factory(SMALL_NDQFN)
     learner = Learner(factory, double_q=double_q)
-    with torch.no_grad():  # actions that are not alike, and networks that differ
+    with torch.no_grad():  # makes actions and networks differ
         for number, network in enumerate((learner.online, learner.target)):
             for parameter in network.parameters():
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(number)))
@@ -29,7 +29,7 @@ def make(explorer=None, double_q=True):
 
 @contextmanager
 def counted(*networks):
-    """Count how often g of each network is run."""
+    """Count how often each network runs g."""
     counts, hooks = [0] * len(networks), []
 
     def count(number):

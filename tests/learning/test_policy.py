@@ -1,4 +1,4 @@
-"""Random actions: their share of the steps, and how long they go on."""
+"""Random actions: their share of the steps, and how long they are repeated."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from monotau.learning.policy import RandomActions
 
 
 def played(longest: int, epsilon: float, steps: int = 20_000, lanes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Actions and whether they were random, `[steps, lanes]`."""
+    """Return actions, and whether they were random, as `[steps, lanes]`."""
     noise, rng = RandomActions(lanes, 50), np.random.default_rng(0)
     drawn = [noise.draw(epsilon, rng, longest) for _ in range(steps)]
     return np.stack([actions for actions, _ in drawn]), np.stack([taken for _, taken in drawn])
@@ -28,7 +28,7 @@ def test_a_repeat_of_n_steps_has_a_chance_in_proportion_to_one_over_n_squared() 
     changes = np.flatnonzero(np.diff(actions[:, 0])) + 1
     lengths = np.diff(changes)
     shares = np.array([np.mean(lengths == length) for length in (1, 2, 3, 4)])
-    # Two repeats in a row of one action of 50 look like one, hence not quite.
+    # The tolerance covers consecutive repeats of the same action, which look like one long repeat.
     assert shares == pytest.approx(np.array([144, 36, 16, 9]) / 205, abs=0.03)
 
 

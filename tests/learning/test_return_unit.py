@@ -1,4 +1,4 @@
-"""The unit of returns: how it is measured, when it is looked at again, and that the size of rewards does not matter."""
+"""The unit of returns: how and when it is measured, and that the scale of rewards does not matter."""
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +20,7 @@ KINDS = {"uniform": Uniform, "prioritized": Prioritized}
 
 
 def replay_of(rewards, kind="uniform", capacity=50):
-    """A replay of episodes of one step each."""
+    """Return a replay of one-step episodes."""
     layout = Layout(lanes=1, frame_shape=(), frame_dtype="float32", stack=1, n_step=1, gamma=0.9)
     replay = KINDS[kind](capacity_steps=capacity, warmup_steps=1).build(layout, horizon_steps=100)
     add(replay, rewards)
@@ -28,7 +28,7 @@ def replay_of(rewards, kind="uniform", capacity=50):
 
 
 def of_unit(unit):
-    """A replay whose returns have that unit."""
+    """Return a replay whose returns have that unit."""
     return replay_of([4 * unit])
 
 
@@ -43,7 +43,7 @@ def measured(*returns):
 
 
 def test_the_unit_is_a_quarter_of_the_mean_deviation_of_returns_from_their_median():
-    # Median 2; the deviations are 1, 0, 3 and 4 of 1, 2, 5 and -2: a return of 0 says that nothing was met.
+    # A return of 0 does not count. The median of the others is 2; they deviate from it by 1, 0, 3, 4 and 0.
     assert measured(1, 2, 0, 5, -2, 2) == pytest.approx((1 + 0 + 3 + 4 + 0) / 5 / 4)
 
 
@@ -72,7 +72,7 @@ NUMBERS = st.integers(-50, 50).map(float) | st.floats(1e-6, 1e6) | st.floats(-1e
 
 @given(st.lists(NUMBERS, max_size=30), st.integers(-30, 30))
 def test_returns_k_times_as_large_have_a_unit_k_times_as_large(numbers, power):
-    """Factors are powers of two, which round nothing: the two are the same to the last bit."""
+    """Factors are powers of two, which do not round, so that both results agree to the last bit."""
     returns, factor = np.array(numbers, np.float64), 2.0**power
     unit = measure(returns)
     assert measure(factor * returns) == (None if unit is None else factor * unit)
@@ -106,7 +106,7 @@ def test_the_unit_is_measured_again_when_the_number_of_steps_has_doubled():
 @pytest.mark.parametrize(("later", "expected"), [(9.9, 5.0), (10.1, 10.1), (2.6, 5.0), (2.4, 2.4)])
 def test_a_unit_within_a_factor_of_two_is_kept(later, expected):
     unit = ReturnUnit(None)
-    assert unit.measure(of_unit(5), 100) == 1  # nothing was predicted in another unit before
+    assert unit.measure(of_unit(5), 100) == 1  # there were no predictions in another unit yet
     unit.measure(of_unit(later), 200)
     assert unit.value == pytest.approx(expected)
     unit.measure(of_unit(1000), 300)
@@ -133,7 +133,7 @@ def test_the_state_carries_over():
 
 
 LINEAR = ("dqn", "qr-dqn", "nc-qr-dqn", "iqn-star", "implicit-sorted", "fqf", "ndqfn-paper")
-"""Presets whose predictions follow a new unit exactly; of the default head that is true of the mean."""
+"""Presets whose predictions follow a new unit exactly; for the default head only the mean does."""
 
 
 @pytest.mark.parametrize("preset", [*LINEAR, "ndqfn", "ndqfn-fqf", "incremental-iqn", "rainbow"])
@@ -146,7 +146,7 @@ def test_predictions_in_raw_rewards_do_not_change_with_the_unit(preset):
     agent.networks.measure_returns(agent._training.replay, 100)
     agent.networks.unit.value = 4 * unit
     after = agent.distribution(states)
-    if preset == "rainbow":  # C51's support is in the unit: what is predicted is stretched with it
+    if preset == "rainbow":  # C51's support is given in the unit, so its predictions scale with it
         torch.testing.assert_close(after.mean(), 4 * before.mean())
         return
     torch.testing.assert_close(after.mean(), before.mean())
@@ -178,7 +178,7 @@ def test_an_invalid_state_is_refused(unit):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sampled_rewards_are_divided_by_the_unit_before_they_are_rounded(kind):
-    large = 2.0**24 + 1  # which float32 does not have
+    large = 2.0**24 + 1  # float32 cannot represent it
     replay = replay_of([large] * 3, kind)
     assert replay.sample(4, np.random.default_rng(0), large).rewards.tolist() == [1.0] * 4
     assert replay.sample(4, np.random.default_rng(0)).rewards.tolist() == [2.0**24] * 4
@@ -191,7 +191,7 @@ def test_an_invalid_return_scale_is_refused(scale):
         override(config, {"return_scale": scale}, {})
 
 
-# Priorities make a draw of a rounding, sooner or later: there the factors are powers of two, which round nothing.
+# With priorities, rounding would change draws sooner or later; powers of two avoid any rounding.
 DECIMAL, BINARY = (1.0, 0.01, 100.0), (1.0, 2.0**-7, 2.0**7)
 FACTORS = {"ndqfn-dpe": BINARY, "c51": BINARY, "ndqfn-dpe-paper": DECIMAL, "dqn": DECIMAL}
 SETTINGS = SMALL | {
@@ -203,7 +203,7 @@ SETTINGS = SMALL | {
 
 
 def learned(preset: str, factor: float) -> Agent:
-    """An agent after 600 steps of CartPole with rewards times a factor."""
+    """Return an agent after 600 steps of CartPole with scaled rewards."""
     env = TransformReward(gym.make("CartPole-v1"), lambda reward: factor * reward)
     return Agent(env, preset, 3, **SETTINGS).learn(600)
 
@@ -216,7 +216,7 @@ def actions_of(agent: Agent) -> np.ndarray:
 
 @pytest.mark.parametrize("preset", FACTORS)
 def test_the_size_of_rewards_does_not_matter(preset):
-    """The same actions are taken, and what is shown is as much larger as the rewards are."""
+    """The actions are the same, and all reported values scale with the rewards."""
     agents = {factor: learned(preset, factor) for factor in FACTORS[preset]}
     plain = agents.pop(1.0)
     taken = actions_of(plain)

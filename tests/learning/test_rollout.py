@@ -1,4 +1,4 @@
-"""What environments may hand over, and what stops a run before it is learned from."""
+"""Rollouts and evaluations: faults of environments, episode returns, and the cap on episode length."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from tests.support.small_runs import SMALL
 
 
 class Scripted(gym.Env):
-    """Two-step episodes; the answer to the n-th step is what `script` says."""
+    """Has episodes of two steps; `script` gives observation and reward of the n-th step."""
 
     observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -82,7 +82,7 @@ def test_evaluation_shares_episodes_among_environments_and_cuts_long_ones():
 
 
 class Counted(gym.Env):
-    """Observes episode and step, both from 1; ends after two steps where its seed is odd, and never else."""
+    """Observes episode and step, both counted from 1; episodes end after two steps only if the seed is odd."""
 
     observation_space = gym.spaces.Box(0, 999, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -107,7 +107,7 @@ class Counted(gym.Env):
 
 
 def watched(cap, episodes, num_envs, seed=0, stack=3):
-    """Evaluate on counted worlds; returns the evaluation and what was acted upon, environment by environment."""
+    """Evaluate on Counted; return the evaluation and the observations acted on, environment by environment."""
     settings = Agent("CartPole-v1", **SMALL).config.evaluation
     acted = []
 
@@ -233,7 +233,7 @@ print(config.seed, config.gamma)
 
 
 def test_without_type_checks_users_get_readable_errors_and_may_pass_numpy_numbers():
-    """In a process of its own, where the shape checks of the test run do not speak first."""
+    """Runs in a separate process, where the type checks of the tests do not raise first."""
     done = subprocess.run([sys.executable, "-c", CALLS], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert lines[0] == "env is None, but must be an id, a gymnasium.Env or a callable that makes one."

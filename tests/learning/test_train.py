@@ -1,4 +1,4 @@
-"""The loop sets the learning rate, and hands priorities of each batch back to a replay that wants them."""
+"""The training loop: annealing of the learning rate, and priorities passed back to the replay."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def small_agent(kind, **settings):
 
 @pytest.fixture
 def learned(monkeypatch):
-    """Every batch that was learned from, with its losses and priorities."""
+    """The index, losses and priorities of every batch of the run."""
     seen, update = [], Learner.update
 
     def spy(self, batch, *rest, **options):
@@ -64,7 +64,7 @@ def test_importance_weights_fully_correct_the_bias_at_the_end_of_the_run():
 
 
 def test_a_uniform_replay_receives_no_priorities(learned, monkeypatch):
-    """For it losses would leave their device, and wait for it, in vain."""
+    """Copying losses from the device for it would be wasted time."""
 
     def refuse(*_):
         raise AssertionError

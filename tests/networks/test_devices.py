@@ -1,4 +1,4 @@
-"""Runs on another device than the CPU's, without one: `tests/support/devices.py` stands in for it."""
+"""Training on a device other than the CPU; `tests/support/devices.py` provides a stand-in for a GPU."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,9 @@ BRIEF = SMALL | {
     "log_every_steps": 20,
     "evaluation": {"episodes": 1, "episode_cap_steps": 2},
 }
-pytestmark = pytest.mark.filterwarnings("ignore:.*is a no-op")  # says torch of copies to the device meta: not here
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*is a no-op"
+)  # torch warns about copies to meta, but the stand-in does copy
 STATE = np.zeros(4, np.float32)
 
 
@@ -80,7 +82,7 @@ def test_an_agent_on_another_device_predicts_is_saved_and_is_loaded(preset, tmp_
         assert_alike({"mean": agent.distribution(STATE).mean()}, {"mean": again.distribution(STATE).mean().cpu()})
         assert len(agent.evaluate(episodes=1).returns) == 1
         again.learn(20)
-    Agent.load(tmp_path).predict(STATE)  # and on the CPU, too
+    Agent.load(tmp_path).predict(STATE)  # loads on the CPU, too
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-deep-dpe", "rainbow"])
@@ -119,7 +121,7 @@ def test_the_stand_in_refuses_what_a_gpu_refuses_and_allows_what_it_allows():
 
 
 class Transfers(TorchDispatchMode):
-    """Notes what is allocated in pinned memory and what is copied to another device."""
+    """Records allocations in pinned memory and copies between devices."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +201,7 @@ def test_making_a_network_leaves_the_generators_of_gpus_alone(monkeypatch):
     assert seeded == []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-    assert seeded == [3]  # what it must not do
+    assert seeded == [3]  # shows that the patch would have noticed
 
 
 def test_training_flushes_subnormal_numbers_to_zero_and_restores_all_settings():

@@ -1,4 +1,4 @@
-"""What networks see of vectors: numbers of about unit size, whatever the environment's own units are."""
+"""Input scaling: networks see vectors of about unit size, whatever the units of the environment."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ VECTOR = spec([-2, -INFINITE, 1], [2, INFINITE, 3])
 
 
 def batches(count: int, size: int = 3, stack: int = 1) -> list[torch.Tensor]:
-    """Batches of unequal size, of numbers with means and deviations far from 0 and 1."""
+    """Return batches of unequal sizes whose means and deviations are far from 0 and 1."""
     rng = np.random.default_rng(0)
     means, deviations = np.array([1000.0, -3.0, 0.01])[:size], np.array([5.0, 40.0, 0.002])[:size]
     return [
@@ -33,7 +33,7 @@ def batches(count: int, size: int = 3, stack: int = 1) -> list[torch.Tensor]:
 
 
 def naive(seen: list[torch.Tensor], memory: int = 1_000) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation by a moving average over batches, the plain one until there are `memory` of them."""
+    """Return mean and deviation over batches: a plain average for the first `memory` batches, then a moving one."""
     mean = square = 0.0
     for number, batch in enumerate(seen, start=1):
         rate = 1 / min(number, memory)

@@ -1,4 +1,4 @@
-"""Noise and dueling, worked out by hand."""
+"""Layers with noise and dueling against results worked out by hand."""
 
 import math
 
@@ -155,7 +155,7 @@ def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bia
     assert len(used) == 1
     torch.testing.assert_close(outputs, naive)
     expected = torch.autograd.grad(naive, learned, flowing)
-    # What follows a product may be done in place.
+    # The result of a product may be modified in place.
     torch.testing.assert_close(torch.autograd.grad(outputs.add_(1.0).mul_(1.0), learned, flowing), expected)
 
 

@@ -1,4 +1,4 @@
-"""First weights by He's rule: a signal keeps its size from layer to layer, and actions start alike."""
+"""Initial weights follow He's rule: a signal keeps its size from layer to layer, and all actions start alike."""
 
 import math
 from itertools import pairwise
@@ -33,7 +33,7 @@ def mean_square(tensor: torch.Tensor) -> float:
 
 
 def make(name: str) -> tuple[Torso, torch.Tensor]:
-    """A torso, and random inputs of unit size for its body."""
+    """Return a torso, and random inputs of unit size for its body."""
     torch.manual_seed(0)
     torso, spec = TORSOS[name]().build(SPECS[name], 1, "fp32"), SPECS[name]
     frames = torch.zeros(1, 1, *spec.shape, dtype=getattr(torch, spec.dtype))
@@ -51,7 +51,7 @@ def test_every_layer_of_a_torso_keeps_the_size_of_the_signal(name):
     sizes = [mean_square(inputs)]
     for layer in torso.body.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            # What a ReLU lets through of it: where a norm comes first, that is another number.
+            # The part that a ReLU passes on; it differs if a norm precedes the ReLU.
             layer.register_forward_hook(lambda _, __, outputs: sizes.append(mean_square(outputs.relu())))
             assert not layer.bias.any()
     features = torso.body(inputs)
@@ -86,7 +86,7 @@ def test_features_of_a_discrete_state_are_as_large_however_many_states_there_are
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", HEADS)
 def test_actions_start_alike(name, style):
-    """Noise is off: it is what makes noisy networks prefer an action, anew each time."""
+    """Noise is off, because noisy networks prefer a random action by design."""
     torch.manual_seed(0)
     head = HEADS[name]().build(128, 6, STYLES[style])
     psi = math.sqrt(2) * torch.randn(32, 128).relu()  # of unit size

@@ -1,4 +1,4 @@
-"""bf16 is for the large products only."""
+"""bf16 precision, which only large matrix products use."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_bf16_keeps_fp32_weights_and_results_and_stays_near_them(head):
     assert {p.dtype for p in rough.parameters()} == {torch.float32}
     assert near.curve().dtype == torch.float32
     torch.testing.assert_close(near.curve(), far.curve(), rtol=0.05, atol=0.05)
-    assert not torch.equal(near.curve(), far.curve())  # bf16 was really used
+    assert not torch.equal(near.curve(), far.curve())  # bf16 was used indeed
     near.mean().sum().backward()
     assert {p.grad.dtype for p in rough.parameters() if p.grad is not None} == {torch.float32}
 

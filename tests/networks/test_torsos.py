@@ -1,4 +1,4 @@
-"""Torsos see the same picture however it is stored."""
+"""Torsos: feature sizes, scaling of pixels, and independence from the memory layout of images."""
 
 import pytest
 import torch
@@ -21,14 +21,14 @@ def test_atari_features_have_the_published_sizes():
 
 
 def test_the_features_of_the_compact_torso_cannot_all_die():
-    """Not even with weights under which, without the norm, no feature is above zero in any state."""
+    """The biases below would make every feature negative if there were no norm."""
     torso = Compact(width=50).build(ATARI, 4, "fp32")
     with torch.no_grad():
         torso.body[1].bias.fill_(-1000.0).add_(torch.randn(50))
     features = torso(torch.randint(0, 256, (8, 4, 84, 84), dtype=torch.uint8))
     assert ((features > 0).sum(dim=1) >= 10).all()
     assert torso.body[1].weight.requires_grad
-    assert features.std(dim=0).max() > 1e-3  # and they still tell states apart
+    assert features.std(dim=0).max() > 1e-3  # and they still distinguish states
 
 
 @pytest.mark.parametrize("torso", [Compact(), Nature()])
@@ -63,7 +63,7 @@ def test_channels_last_and_channels_first_give_the_same_features():
 
 
 def test_a_discrete_state_is_one_hot_for_each_frame_of_the_stack():
-    """Its one number is the root of the number of states, so that the mean square is 1."""
+    """The single nonzero entry is the root of the number of states, which makes the mean square 1."""
     one_hot = torch.tensor([[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]])
     torch.testing.assert_close(prepare(torch.tensor([[1, 5]]), STATES), 6**0.5 * one_hot)
 

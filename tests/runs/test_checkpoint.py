@@ -1,4 +1,4 @@
-"""Checkpoints: each generation is whole or absent, costs what is new, and is used only if it verifies."""
+"""Checkpoints: a generation is complete or absent, stores only new steps, and is used only if it verifies."""
 
 import errno
 import shutil
@@ -22,7 +22,7 @@ from tests.support.small_runs import SHORT, SMALL, short_run
 
 @pytest.fixture(autouse=True)
 def logs():
-    """Every log that a test opens, closed at its end."""
+    """Close every log that a test opens."""
     opened = []
 
     def log(*arguments):
@@ -35,7 +35,7 @@ def logs():
 
 
 def trained(log, directory, preset="dqn", iterations=2):
-    """A run in hand: its checkpoints, agent and training, with each iteration but the last saved."""
+    """Return checkpoints, agent and training of a run whose iterations are saved, except for the last."""
     resolved = short_run(preset)
     directory.mkdir()
     agent = Agent.of(resolved)
@@ -49,7 +49,7 @@ def trained(log, directory, preset="dqn", iterations=2):
 
 
 def restored(log, directory, preset="dqn"):
-    """The same from disk."""
+    """Return the same, restored from disk."""
     resolved = short_run(preset)
     agent = Agent.of(resolved)
     checkpoints = Checkpoints(directory, resolved.config)
@@ -60,7 +60,7 @@ def restored(log, directory, preset="dqn"):
 
 
 def everything(agent, training):
-    """All numbers of a run, as bytes."""
+    """Return all numbers of a run as bytes."""
     state = {name: tensor.numpy().tobytes() for name, tensor in agent.networks.state().items()}
     for name, optimiser in agent.networks.optimisers().items():
         state |= {f"{name}.{key}": tensor.numpy().tobytes() for key, tensor in optimiser.state().items()}
@@ -102,7 +102,9 @@ def test_a_save_that_fails_at_any_disk_operation_leaves_the_old_or_the_new_gener
             break
         count += 1
     assert seen[-1] == "new"
-    assert seen == sorted(seen, reverse=True)  # from some touch on it is the new one, and before that the old
+    assert seen == sorted(
+        seen, reverse=True
+    )  # up to some operation the old generation remains, and from then on the new one is there
     assert count >= {"write": 15, "fsync": 10, "replace": 6}.get(touch, 1)
 
 
@@ -127,7 +129,7 @@ def test_the_last_two_generations_are_kept_and_rows_that_neither_needs_are_delet
     segments = {path.name for path in (home / "replay").iterdir()}
     needed = {name for path in generations(home) for name in read_json(path / "manifest.json")["segments"]}
     assert segments == needed
-    assert "00000001.safetensors" not in segments  # 150 steps are kept, and 360 were written
+    assert "00000001.safetensors" not in segments  # 150 of the 360 written steps are kept
     _, *found, _ = restored(logs, tmp_path / "run")
     assert everything(*found) == everything(agent, training)
 
@@ -147,7 +149,7 @@ def test_the_newest_generation_is_used_even_if_the_pointer_still_names_the_old_o
     (tmp_path / "run" / "checkpoints" / "LATEST").write_text("00000002\n")
     found, _, _, warnings = restored(logs, tmp_path / "run")
     assert (found.manifest.iteration, warnings) == (3, [])
-    assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "00000003\n"  # and it is moved now
+    assert (tmp_path / "run" / "checkpoints" / "LATEST").read_text() == "00000003\n"  # the pointer is updated now
 
 
 @pytest.mark.parametrize("text", ["00000009\n", "noise", "", "../../etc"])

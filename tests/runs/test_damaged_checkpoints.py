@@ -1,4 +1,4 @@
-"""Damage anywhere in a checkpoint is found, named and survived, and nothing that is damaged is ever deleted."""
+"""Damage anywhere in a checkpoint is found, reported and survived, and damaged files are never deleted."""
 
 import random
 import shutil
@@ -20,12 +20,12 @@ OWN = [
     *(f"{NEWEST}/{name}" for name in ("agent.json", "weights.safetensors", "training.safetensors", "manifest.json")),
     f"replay/{NEWEST}.safetensors",
 ]
-"""Files that no other generation has a part in."""
+"""Files that belong to the newest generation only."""
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run of four iterations, of which the last two have checkpoints."""
+    """A run of four iterations with checkpoints of the last two."""
     directory = tmp_path_factory.mktemp("whole") / "run"
     train_undrawn(directory, RESOLVED)
     assert [path.name for path in generations(directory / "checkpoints")] == [NEWEST, BEFORE]
@@ -46,19 +46,19 @@ def cut(data: bytes, rng: random.Random) -> bytes:
 
 
 def drawn(files: dict[str, Path], rng: random.Random) -> str:
-    """A file, by its size: each byte of the generation is as likely to be hit as any other, but small files too."""
+    """Draw a file: half of the time by its size, and otherwise uniformly, so that small files are hit too."""
     if rng.random() < 0.5:
         return rng.choice(sorted(files))
     return rng.choices(sorted(files), [files[name].stat().st_size for name in sorted(files)])[0]
 
 
 def sorted_contents(directory: Path) -> list[bytes]:
-    """What is in all files but LATEST, which is moved to the generation that is used."""
+    """Return the contents of all files except LATEST, which is updated to the generation in use."""
     return sorted(data for name, data in contents(directory).items() if not name.endswith("LATEST"))
 
 
 def damaged_once(directory: Path, damage, rng: random.Random) -> None:
-    """Damage one file of the newest generation, look for a checkpoint, and bring everything back as it was."""
+    """Damage one file of the newest generation, look for a checkpoint, and restore everything."""
     home = directory / "checkpoints"
     name = drawn({name: home / name for name in OWN}, rng)
     path, good = home / name, (home / name).read_bytes()
@@ -106,7 +106,7 @@ def test_damage_to_files_shared_by_all_checkpoints_stops_the_run_and_deletes_not
     for number, name in enumerate(["checkpoints/replay/00000002.safetensors", "metrics.jsonl"] * 3):
         directory = Path(shutil.copytree(whole, tmp_path / str(number)))
         data = (directory / name).read_bytes()
-        logged = len(data) // 2  # what was logged after the checkpoint is of no account
+        logged = len(data) // 2  # lines logged after the checkpoint do not matter
         bad = damage(data[:logged], rng) + (data[logged:] if damage is flipped else b"")
         (directory / name).write_bytes(bad)
         before = contents(directory)

@@ -1,4 +1,4 @@
-"""Files are whole or absent, and reading them executes nothing."""
+"""Files are complete or absent, and reading them executes nothing."""
 
 import hashlib
 import os
@@ -140,7 +140,7 @@ def test_a_growing_file_is_truncated_to_its_record(tmp_path):
     path = tmp_path / "x"
     file = Appended(path)
     file.write(b"one\n")
-    assert path.read_bytes() == b"one\n"  # a reader need not wait
+    assert path.read_bytes() == b"one\n"  # readers do not wait
     record = file.sync()
     file.write(b"two, and torn")
     file.close()

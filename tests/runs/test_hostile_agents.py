@@ -1,4 +1,4 @@
-"""A stranger's agent: loading it executes nothing, allocates nothing of note, and ends in one line."""
+"""Untrusted agents: loading one executes nothing, allocates little, and fails with a single line."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ from tests.support.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced
 
 @pytest.fixture
 def agent(loader, tmp_path) -> Path:
-    """A copy of a good agent."""
+    """A copy of a valid agent."""
     return Path(shutil.copytree(loader.agent, tmp_path / "agent"))
 
 
@@ -151,7 +151,7 @@ def test_weights_larger_than_the_memory_are_refused_even_if_the_settings_agree(l
 def test_the_blank_state_has_the_names_types_and_shapes_of_real_networks(preset, layers):
     resolved = resolve(preset, layers)
     about = resolved.config, resolved.envs.observation_spec, resolved.envs.num_actions
-    blank, real = (networks for networks in (AgentNetworks.blank_state(*about), AgentNetworks(*about).state()))
+    blank, real = AgentNetworks.blank_state(*about), AgentNetworks(*about).state()
     assert {name: (tensor.dtype, tensor.shape) for name, tensor in blank.items()} == {
         name: (tensor.dtype, tensor.shape) for name, tensor in real.items()
     }

@@ -1,4 +1,4 @@
-"""A stranger's run: what is not as it was written is not used, and what was forged executes and allocates nothing."""
+"""Untrusted runs: altered files are not used, and forged files neither execute code nor allocate memory."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ FILES = [f"{NEWEST}/weights.safetensors", f"{NEWEST}/training.safetensors", SEGM
 
 @pytest.fixture
 def run(loader, tmp_path) -> Path:
-    """A copy of a good run."""
+    """A copy of a valid run."""
     return Path(shutil.copytree(loader.run, tmp_path / "run"))
 
 
@@ -29,7 +29,7 @@ def names(run: Path) -> set[str]:
 
 
 def signed(run: Path, generation: str, **changes: Any) -> None:
-    """Change a manifest, and let it say that it was never changed."""
+    """Change a manifest and update its own checksum."""
     path = run / "checkpoints" / generation / "manifest.json"
     plain = json.loads(path.read_text()) | changes
     del plain["sha256"]
@@ -42,7 +42,7 @@ def part(run: Path, name: str) -> dict[str, Any]:
 
 
 def fallback(loader: LoaderProcess, run: Path) -> str:
-    """Resume from the generation before the newest, and return what is said about that one."""
+    """Assert that the run resumes from the previous generation; return the warning about the newest one."""
     iteration, (pointer, warning) = loader.ask("resume", run)["value"]
     assert iteration == 3
     assert f"LATEST names '{NEWEST}', but the newest checkpoint that can be used is {BEFORE}" in pointer
@@ -57,7 +57,7 @@ def test_resuming_a_valid_run_only_uses_files(loader, run):
     assert loader.ask("resume", run)["value"] == [4, []]
 
 
-# Their sizes alone give these away; what is inside matters where the manifest is forged too.
+# The sizes already reveal these files; their contents matter if the manifest is forged as well.
 LIKELY = {kind: TENSORS[kind] for kind in ("a pickle", "a file of torch.save", "nothing", "a real header of 100 MB")}
 
 
@@ -146,7 +146,7 @@ def test_a_hostile_pointer_to_the_newest_checkpoint_does_no_harm(kind, loader, r
     assert iteration == 4
     assert len(warnings) == 1
     assert str(path) in warnings[0]
-    assert path.is_file() or not os.path.lexists(path)  # the next one can be written
+    assert path.is_file() or not os.path.lexists(path)  # the next checkpoint can be written
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *ODDITIES])

@@ -1,6 +1,6 @@
-"""Environments that break their word: the run stops with the name and the cause, and its checkpoint stays whole.
+"""Malformed environments stop a run with their name and the cause, and its checkpoint stays intact.
 
-What is only unusual, and not wrong, is learned from.
+Unusual but valid environments are trained on.
 """
 
 import itertools
@@ -48,7 +48,7 @@ def train(directory, source, **settings):
 
 
 def stopped(directory, source, **settings):
-    """Train until the fault; return its message, once the checkpoint before it was found to be whole."""
+    """Train until the fault, assert that the last checkpoint is intact, and return the message."""
     resolved = resolve("dqn", TINY, settings, source=source)
     with pytest.raises(EnvironmentFault) as caught:
         train_into(directory, resolved, silent())
@@ -89,7 +89,7 @@ OTHER_WAY = [
     "of floats for an image of bytes",
     "of a state before the first",
 ]
-"""Of these the last of an episode is tried too, which goes another way than the others."""
+"""These are also tried as the last observation of an episode, which takes another code path."""
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_step_that_returns_nothing_stops_the_run(tmp_path):
 
 
 def failing_from(life, make=MalformedEnv):
-    """Return what makes worlds, until it fails."""
+    """Return a callable that makes environments until it fails."""
     lives = itertools.count(1)
 
     def source():
@@ -204,7 +204,7 @@ def test_a_callable_whose_environments_differ_stops_the_run(tmp_path):
 def test_an_environment_without_actions_is_refused(count):
     def source():
         world = MalformedEnv()
-        world.action_space.n = np.int64(count)  # Discrete itself would refuse it
+        world.action_space.n = np.int64(count)  # Discrete itself would refuse such a size
         return world
 
     with pytest.raises(ConfigError, match=r"MalformedEnv: the action space is .* with at least one action"):

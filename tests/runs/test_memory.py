@@ -1,4 +1,4 @@
-"""The memory of a run: sizes worked by hand, what the machine has, and the refusal with the number to use instead."""
+"""Memory plans of runs: sizes worked out by hand, and refusals that suggest a smaller capacity."""
 
 import io
 import re
@@ -184,7 +184,7 @@ def test_a_refusal_suggests_a_smaller_capacity():
 
 @pytest.fixture
 def scarce(monkeypatch):
-    """A machine with half the memory that the libraries take."""
+    """A machine with half the memory that the libraries need."""
     monkeypatch.setattr(memory, "available_bytes", lambda: LIBRARY_BYTES // 2)
     skip_figures(monkeypatch)
 
@@ -214,7 +214,7 @@ def test_the_python_api_refuses_and_forces_in_the_same_way(scarce, tmp_path):
     with pytest.raises(ConfigError, match=r"force=True"):
         agent.learn(10)
     assert agent.learn(10, force=True).steps == 10
-    assert agent.learn(10).steps == 20  # what it has it does not ask for again
+    assert agent.learn(10).steps == 20  # memory it already holds is not requested again
 
 
 def test_a_resumed_run_is_checked_again(tmp_path, monkeypatch, scarce):

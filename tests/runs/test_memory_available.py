@@ -1,4 +1,4 @@
-"""What the machine and its control groups have left, from their files given as texts."""
+"""Available memory of the machine and its control groups, read from fake /proc and /sys files."""
 
 import pytest
 
@@ -9,7 +9,7 @@ MEMINFO = "MemTotal:       24682416 kB\nMemFree:          100 kB\nMemAvailable: 
 
 @pytest.fixture
 def machine(tmp_path):
-    """Write files of /proc and /sys into an empty root, and return what they say is available."""
+    """Write files of /proc and /sys into an empty root, and return the available memory."""
 
     def machine(**files):
         for name, text in files.items():
@@ -49,7 +49,7 @@ def test_the_available_memory_is_read_from_meminfo(machine):
 
 def test_memory_that_the_libraries_already_hold_counts_as_available(machine):
     assert machine(meminfo=MEMINFO, status="VmRSS:\t 99 kB\nRssAnon:\t  250000 kB\n") == 8_250_000 * 1024
-    # A replay that is there already, however, stays.
+    # Memory of an existing replay, however, does not count as available.
     assert machine(meminfo=MEMINFO, status="RssAnon:\t 7000000 kB\n") == 8_000_000 * 1024 + LIBRARY_BYTES
 
 

@@ -1,4 +1,4 @@
-"""The memory and the speed of a replay of Atari frames, measured in processes of their own."""
+"""Memory and speed of a replay of Atari frames, measured in separate processes."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from monotau.replay import REPLAYS, Layout
 
-# A child, so that nothing else is resident, and without shape checks, which the program does not have either.
+# Runs in a child process, so that nothing else is resident, and without the shape checks of the tests.
 FILL = """
 import json, re, statistics, sys, time
 import numpy as np
@@ -68,7 +68,7 @@ def test_a_replay_grows_as_predicted(measured):
     a_step = (whole - half) / (MARKS[1] - MARKS[0])
     assert a_step == pytest.approx(full(kind, 10**6).total / 10**6, rel=0.02)
     assert whole - found["base"] == pytest.approx(full(kind, MARKS[1]).total, rel=0.02)
-    assert found["peak"] <= whole + 50e6  # sampling takes no more for a moment either
+    assert found["peak"] <= whole + 50e6  # sampling does not need more memory, not even briefly
 
 
 @pytest.mark.slow

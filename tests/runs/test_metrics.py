@@ -1,4 +1,4 @@
-"""The record of a run: lines on disk as they come, TensorBoard beside them, and a bar for people."""
+"""The log of a run: metrics on disk, TensorBoard events, and the progress bar."""
 
 import io
 import json
@@ -121,7 +121,7 @@ def test_metrics_that_cannot_be_read_are_refused(tmp_path):
 
 
 def shown(terminal, use):
-    """What a person sees."""
+    """Return what the display shows."""
     file = io.StringIO()
     display = Display(Console(file=file, force_terminal=terminal, width=150))
     use(display)

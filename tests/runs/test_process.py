@@ -1,4 +1,4 @@
-"""One process for each directory, and signals that stop it at once and cleanly."""
+"""Locks allow one process for each directory, and signals stop it quickly and cleanly."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ with locked(Path({str(tmp_path)!r})):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert f"process {os.getpid()} is training into the run directory" in done.stderr
         assert done.returncode == 1
-        assert time.perf_counter() - start < 60  # it waits for nobody; all of this is Python starting
+        assert time.perf_counter() - start < 60  # the refusal itself is immediate; this is the start of Python
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -66,7 +66,7 @@ with locked(Path({str(tmp_path)!r})):
 @pytest.fixture
 def restored_handlers():
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and so it is to stay
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores SIGHUP, and it must stay ignored
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

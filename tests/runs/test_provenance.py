@@ -1,4 +1,4 @@
-"""What a run was made by."""
+"""The provenance record of a run: versions, commit and processor of every start."""
 
 import json
 import subprocess

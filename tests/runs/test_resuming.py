@@ -1,4 +1,4 @@
-"""A run that is cut off anywhere, by anything, ends as if it had not been."""
+"""A run that is interrupted at any point resumes and ends like an uninterrupted one."""
 
 import errno
 import io
@@ -42,7 +42,7 @@ def told(directory, resolved):
 
 
 FAST = ("dqn", "c51", "fqf", "rainbow", "ndqfn-dpe", "ndqfn-deep-dpe", "iqn-dltv")
-"""Between them they have every kind of optimiser, explorer and replay."""
+"""Together these cover every kind of optimiser, explorer and replay."""
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_a_run_interrupted_after_each_iteration_ends_like_an_uninterrupted_one(p
     weights = read_tensors(tmp_path / "cut" / "agent" / "weights.safetensors")
     assert weights["observations.batches"] > 50  # CartPole's speeds have no bounds
     unit, measured, _ = weights["returns.unit"].tolist()
-    assert (unit != 1) == (preset != "ndqfn-deep-dpe")  # whose unit is given
+    assert (unit != 1) == (preset != "ndqfn-deep-dpe")  # its unit is configured
     assert measured
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A finished run, and its end."""
+    """A finished run."""
     directory = tmp_path_factory.mktemp("whole") / "run"
     train_undrawn(directory, short_run())
     return directory
@@ -186,7 +186,7 @@ def test_an_environment_of_your_own_is_trained_into_a_directory_and_resumed(tmp_
 
 
 class Unscaled(gym.Env):
-    """Observations without bounds, and rewards far from 1, so that both units are measured; episodes of five steps."""
+    """Has unbounded observations and rewards far from 1, so that both are rescaled; episodes last five steps."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gym.spaces.Discrete(3)

@@ -1,4 +1,4 @@
-"""Atari runs that are cut off or killed end as if they had not been, and checkpoints of them cost what is new."""
+"""Interrupted Atari runs end like uninterrupted ones, and the cost of their checkpoints follows the new steps."""
 
 import os
 import signal
@@ -93,7 +93,7 @@ def test_pong_killed_three_times_ends_like_an_uninterrupted_run(protocol, num_en
         process.send_signal(signal.SIGKILL)
         if process.wait() == -signal.SIGKILL:
             kills += 1
-        else:  # it was over before its time
+        else:  # the run finished before it was killed
             assert process.returncode == 0
             break
     subprocess.run(command, check=True)
@@ -113,7 +113,7 @@ def test_the_cost_of_a_checkpoint_of_200_000_atari_steps_is_proportional_to_the_
     frames = rng.integers(0, 256, (64, 4, 84, 84), np.uint8)
 
     def saved_after(steps):
-        """Seconds and bytes of the checkpoint that follows so many steps."""
+        """Return seconds and bytes of a checkpoint after so many further steps."""
         for step in range(steps // 4):
             at = frames[step % 64]
             training.replay.add(Steps(at, no | (step == 0), np.zeros(4, int), np.zeros(4), no, no, at))
@@ -130,6 +130,8 @@ def test_the_cost_of_a_checkpoint_of_200_000_atari_steps_is_proportional_to_the_
     print(f"\n199,000 steps {whole}, 20,000 steps {few}, 2,000 steps {fewer}: seconds and bytes")  # noqa: T201
     row = 84 * 84 + 9
     for (_, size), steps in ((whole, 199_000), (few, 20_000), (fewer, 2_000)):
-        assert size == pytest.approx((steps + 4) * row, abs=4_096)  # a last frame for each of 4 lanes, and the header
+        assert size == pytest.approx(
+            (steps + 4) * row, abs=4_096
+        )  # plus a last frame for each of 4 lanes, and the header
     assert few[0] < whole[0] / 3
     assert fewer[0] < whole[0] / 10

@@ -1,4 +1,4 @@
-"""The run directory: complete, idempotent, and the same for the same seed."""
+"""Run directories: complete, idempotent, and reproducible from the seed."""
 
 import io
 import json
@@ -31,7 +31,7 @@ TRAIN |= {"learning_rate"}
 
 
 def told(directory, resolved):
-    """Train, and return what a person is told."""
+    """Train, and return the printed text."""
     file = io.StringIO()
     train_into(directory, resolved, Console(file=file, width=500))
     return file.getvalue()
@@ -39,7 +39,7 @@ def told(directory, resolved):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A directory with a finished run, made by the program itself, and what it said."""
+    """The directory of a finished run of the program, and the printed text."""
     home = tmp_path_factory.mktemp("runs")
     directory, settings = home / "deep" / "run", home / "settings.json"
     settings.write_text(json.dumps(SMALL))
@@ -51,7 +51,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Drawing takes longer than these runs."""
+    """Skip figures, which take longer than these runs."""
     skip_figures(monkeypatch)
 
 
@@ -238,7 +238,7 @@ def test_runs_go_where_their_settings_say():
 def test_the_same_seed_gives_the_same_run_bit_by_bit_and_another_does_not(preset, tmp_path, undrawn):
     metrics, files = [], []
     for number, seed in enumerate((1, 1, 2)):
-        torch.manual_seed(number)  # nothing hangs on anybody's global generator
+        torch.manual_seed(number)  # no global generator has an influence
         np.random.seed(number)  # noqa: NPY002
         directory = tmp_path / str(number)
         train_into(directory, small_run(preset, seed=seed), silent())

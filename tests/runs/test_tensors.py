@@ -1,4 +1,4 @@
-"""Tensors on disk: bit by bit, in the format that others read, and refused where anything is out of order."""
+"""Tensors on disk: exact to the bit, compatible with safetensors, and refused if anything is malformed."""
 
 import os
 import pickle
@@ -42,7 +42,7 @@ def test_tensors_are_read_back_bit_by_bit(tmp_path):
     for name, tensor in TENSORS.items():
         assert back[name].dtype == tensor.dtype
         assert torch.equal(back[name], tensor)
-    back["weights"] += 1  # they own their memory
+    back["weights"] += 1  # the tensors own their memory
     assert torch.equal(read_tensors(tmp_path / "x.safetensors")["weights"], TENSORS["weights"])
 
 

@@ -1,4 +1,4 @@
-"""What an update computes compiles into one graph, without a break, and is the same; slow with the true compiler."""
+"""An update compiles into one graph without a break and gives the same results; the real compiler is slow."""
 
 import warnings
 
@@ -15,7 +15,7 @@ from tests.support.small_runs import briefly_learned
 @pytest.mark.slow
 @pytest.mark.parametrize("double_q", [True, False])
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.filterwarnings("ignore")  # of the compiler about itself
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about itself
 def test_the_update_is_one_graph_with_the_same_result(name, double_q):
     torch.compiler.reset()
     factory = small_factory(SMALL_HEADS[name], layers=Layers(noisy=True, dueling=True))
@@ -52,7 +52,7 @@ def compiled_by(backend, monkeypatch) -> None:
 
 @pytest.mark.parametrize("preset", ["fqf-dpe", "rainbow", "prioritized"])
 def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, monkeypatch):
-    """With a backend that runs the graphs as they are, so that only capturing them is tested."""
+    """The backend runs graphs unchanged, so that only their capture is tested."""
     graphs = []
 
     def backend(graph, inputs):
@@ -72,7 +72,9 @@ def test_a_compiled_run_learns_the_same():
 
 def assert_alike_without_a_fallback(preset: str) -> None:
     eager = briefly_learned(preset).networks.state()
-    with warnings.catch_warnings(record=True) as caught:  # of the compiler about itself; none of ours among them
+    with warnings.catch_warnings(
+        record=True
+    ) as caught:  # the compiler warns about itself; none of the warnings is ours
         warnings.simplefilter("always")
         agent = briefly_learned(preset, compile=True)
     assert not [warning for warning in caught if "without it" in str(warning.message)]

@@ -1,4 +1,4 @@
-"""Learning in worlds with a known answer: the learned *distribution* is right, not only its mean."""
+"""Learning in environments with a known answer: the whole learned distribution is right, not only its mean."""
 
 import gymnasium as gym
 import numpy as np
@@ -33,7 +33,7 @@ def truth(env: str, gamma: float):
 
 
 def huber_quantile(outcomes, tau: float, kappa: float) -> float:
-    """Where the quantile Huber loss has its minimum, by bisection on its slope: the truth for the loss used."""
+    """Return the minimum of the quantile Huber loss, by bisection on its slope."""
     low, high = min(value for _, value in outcomes), max(value for _, value in outcomes)
     for _ in range(60):
         middle = (low + high) / 2
@@ -43,7 +43,7 @@ def huber_quantile(outcomes, tau: float, kappa: float) -> float:
 
 
 def distance_to_loss_truth(agent: Agent, state: int, action: int, outcomes, kappa: float) -> float:
-    """W1 between the learned curve and the curve that minimises the loss."""
+    """Return W1 between the learned curve and the curve that minimises the loss."""
     learned = agent.quantiles(state, TAUS)[action]
     expected = torch.tensor([huber_quantile(outcomes, float(tau), kappa) for tau in TAUS])
     return (learned - expected).abs().mean().item()
@@ -51,7 +51,7 @@ def distance_to_loss_truth(agent: Agent, state: int, action: int, outcomes, kapp
 
 @PRESETS
 def test_a_coin_is_learned_as_the_minimum_of_the_loss(preset):
-    """With kappa = 1 the answer below the median is -1 + tau/(1-tau), not -1."""
+    """With kappa = 1 the minimum below the median is -1 + tau/(1-tau), not -1."""
     agent = train("monotau/Coin-v0", preset, 3000, kappa=1.0, return_scale=1.0)
     for (state, action), outcomes in truth("monotau/Coin-v0", 0.9).items():
         assert huber_quantile(outcomes, 0.25, 1.0) == pytest.approx(-1 + 0.25 / 0.75)
@@ -72,7 +72,7 @@ def test_a_coin_is_learned_exactly_if_kappa_is_small(preset):
 
 @PRESETS
 def test_two_coins_in_a_row_are_a_sum_of_two(preset):
-    """State 0 has three returns, 1 + g, 1 - g = -(g - 1), -1 - g: the Bellman recursion carries distributions."""
+    """State 0 has the returns 1 + g, 1 - g, g - 1 and -1 - g, which only propagated distributions can give."""
     agent = train("monotau/TwoStepCoin-v0", preset, 5000, kappa=0.05)
     for (state, action), outcomes in truth("monotau/TwoStepCoin-v0", 0.9).items():
         assert distance_to_loss_truth(agent, state, action, outcomes, 0.05) < 0.25, (state, action)
@@ -94,7 +94,7 @@ def test_two_actions_with_one_mean_and_different_spreads_are_distinguished(prese
 
 @PRESETS
 def test_a_time_limit_does_not_end_the_return(preset):
-    """Reward 1 for ever is worth 1/(1-0.9) = 10; taking the limit for an end would give 6.5 at most."""
+    """A constant reward of 1 is worth 1/(1-0.9) = 10; treating the limit as an end would give 6.5 at most."""
     agent = train("monotau/TimeLimit-v0", preset, 4000, kappa=1.0, n_step=3)
     assert agent.distribution(0).mean().tolist() == pytest.approx([10] * agent.actions, rel=0.05)
 

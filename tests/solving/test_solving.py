@@ -1,4 +1,4 @@
-"""Slow: whole runs with the settings that users get."""
+"""Slow tests: whole training runs with default settings."""
 
 import json
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +15,7 @@ SEEDS = range(5)  # the settings of the grid were chosen on seeds 100 and 101
 
 
 def in_fresh_processes(function, *columns):
-    """Run in processes without the shape checks of the test run, which slow whole runs down; two at a time."""
+    """Run in two processes at a time, without the shape checks of the tests, which slow down whole runs."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         return list(pool.map(function, *columns))
 

@@ -1,4 +1,4 @@
-"""What is shown of a suite, on a terminal and elsewhere."""
+"""The progress display of a suite, on a terminal and without one."""
 
 import io
 import json
@@ -55,12 +55,12 @@ def test_the_time_left_assumes_that_waiting_runs_take_as_long_as_finished_ones(t
     assert board.eta_seconds() is None
     tracks[0].state, tracks[0].seconds = "finished", 100.0
     tracks[1].state, tracks[1].started, tracks[1].progress = "running", 900.0, Progress(500, 1_000)
-    # 100 s left of the one that runs, four that wait for (100 + 200) / 2 each, two at a time
+    # The running cell needs 100 s more; four waiting cells take (100 + 200) / 2 each, two at a time.
     assert board.eta_seconds() == (100 + 4 * 150) / 2
     for each in tracks[2:]:
         each.state = "finished"
     assert board.eta_seconds() == 100.0
-    tracks[1].started_step = 500  # nothing is known of how fast it is
+    tracks[1].started_step = 500  # its speed is still unknown
     assert board.eta_seconds() is None
 
 
@@ -170,7 +170,7 @@ def test_without_a_job_limit_the_time_left_follows_the_number_of_running_cells(t
     for each in tracks[:3]:
         each.state, each.started, each.progress = "running", 900.0, Progress(500, 1_000)
     board = Board("mine", tracks, screen(terminal=True), jobs=None)
-    # 100 s left of each of three, and five that wait for 200 s each, three at a time
+    # Three running cells need 100 s more each; five waiting cells take 200 s each, three at a time.
     assert board.eta_seconds() == (300 + 5 * 200) / 3
     tracks[0].seconds = 200.0
     for each in tracks[:3]:

@@ -1,4 +1,4 @@
-"""`monotau suite` from end to end: cells are the runs that `train` makes, and nothing is run twice or lost."""
+"""`monotau suite` from end to end: cells equal runs of `monotau train`, and no cell is lost or run twice."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def _undrawn(monkeypatch):
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    """Run cells here, one after another: what a process costs is mostly its start."""
+    """Run cells in this process, one after another, because starting a process takes longer than a cell."""
     started: list[list[str]] = []
 
     class Here:
@@ -82,13 +82,13 @@ def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_p
     assert "2 runs, 0 to do" in output_of(SuiteCommand(suite=file, out=out, jobs=2))
     assert len(in_this_process) == 2
     assert "3 of 3" not in text
-    # A grid that grew runs what is new, and one with other settings is refused.
+    # A grown grid runs only its new cells; a grid with other settings is refused.
     assert "4 runs, 2 to do" in output_of(
         SuiteCommand(suite=suite_file(tmp_path, seeds=2), out=out, keep_checkpoints=True)
     )
     assert (out / "dqn_monotau-Coin-v0_seed1" / "checkpoints").exists()
     assert {name: learned_weights(out)[name] for name in before} == before
-    # A grid that shrank says what it does not have.
+    # A shrunken grid names the runs that no longer belong to it.
     text = output_of(SuiteCommand(suite=suite_file(tmp_path, seeds=[1]), out=out))
     assert "not of this suite: dqn_monotau-Coin-v0_seed0, ndqfn_monotau-Coin-v0_seed0" in text
     other = suite_file(tmp_path, settings=TINY_SUITE["settings"] | {"gamma": 0.5})
@@ -101,7 +101,7 @@ def test_a_run_keeps_the_threads_it_began_with(tmp_path, in_this_process):
     output_of(SuiteCommand(suite=file, out=out, threads=2))
     config = json.loads((out / "dqn_monotau-Coin-v0_seed0/config.json").read_text())
     assert config["threads"] == 2
-    (out / "suite.json").unlink()  # so that runs are looked at themselves
+    (out / "suite.json").unlink()  # forces a look into the runs themselves
     assert "1 runs, 0 to do" in output_of(SuiteCommand(suite=file, out=out, threads=1))
 
 

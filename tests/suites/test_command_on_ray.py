@@ -1,4 +1,4 @@
-"""`monotau suite --ray` from end to end: whatever is lost on the way, runs are those of a local suite."""
+"""`monotau suite --ray` from end to end: lost nodes and drivers do not change the results of a suite."""
 
 import json
 import os
@@ -26,7 +26,7 @@ LONGER = {"settings": TINY_SUITE["settings"] | {"steps": 3_000, "iteration_steps
 
 @pytest.fixture(scope="module")
 def place() -> dict[str, str]:
-    """An environment in which no other cluster is found, with a token that only these tests have."""
+    """Environment variables that hide all other clusters and set a token known only to these tests."""
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
     return {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | own
 
@@ -47,7 +47,7 @@ def words(file: str, out: Path, *more: str) -> list[str]:
 
 
 def learned(out: Path) -> dict[str, Any]:
-    """All that runs have come to, without the time it took."""
+    """Return weights, metrics and results of all runs, without timings."""
     found: dict[str, Any] = dict(learned_weights(out))
     for path in [*out.glob("*/metrics.jsonl"), *out.glob("*/result.json")]:
         lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
@@ -58,7 +58,7 @@ def learned(out: Path) -> dict[str, Any]:
 
 
 def cells_of(out: Path) -> dict[int, list[int]]:
-    """The processes that run cells of a suite, each with its ancestors."""
+    """Return the processes that run cells of a suite, each with its ancestors."""
     parents, found = {}, []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -91,7 +91,7 @@ def test_the_death_of_a_node_does_not_change_the_results(tmp_path, place, nodes)
     at_work: list[int] = []
 
     def busy() -> bool:
-        """Whether a node that is not the driver's has a run that has come to a checkpoint."""
+        """Whether a run on a node other than the driver's has saved a checkpoint."""
         at_work[:] = [raylet for line in cells_of(out).values() for raylet in nodes["raylets"][1:] if raylet in line]
         return bool(at_work) and len([*out.glob("*/checkpoints/LATEST")]) >= 2
 
@@ -147,7 +147,7 @@ def test_refusals_are_one_line_come_quickly_and_leave_nothing_behind(tmp_path, p
             assert done.returncode == 2, done.stdout + done.stderr
             assert message in done.stderr
             assert len(done.stderr.splitlines()) == 1
-            assert time.monotonic() - start < 25  # of which the start of the program takes some
+            assert time.monotonic() - start < 25  # includes the start of the program
             assert not out.exists()
 
 
@@ -195,7 +195,7 @@ def test_a_run_with_actors_requests_their_cpus_and_memory_too(tmp_path):
     given = SuiteCommand(suite="", ray="auto")
     resolved = suite.resolve(suite.cells[0], 2)
     request = _request(given, resolved, 2)
-    assert request[:2] == (4.0, 0.0)  # two threads and one and a half for actors
+    assert request[:2] == (4.0, 0.0)  # two for its threads and one and a half for its actors
     assert request.memory > 4 * 380_000_000
     assert _request(replace(given, cpus_per_run=0.5, force=True), resolved, 2) == (0.5, 0.0, 0)
 

@@ -1,4 +1,4 @@
-"""Suites: what their files may say, the cells they mean, and the settings each cell gets."""
+"""Suite files: their contents, the cells they expand to, and the settings of each cell."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The pool, with processes that take no time: how many at once, what is tried again, and how it stops."""
+"""The pool of cells, tested with short scripts: concurrency, retries and stopping."""
 
 import os
 import signal
@@ -184,7 +184,7 @@ def test_the_reason_for_a_failure_is_the_last_error_line_or_the_signal(tmp_path)
 
 
 class Script(Workers):
-    """Workers by whom everything happens as it is written; a number is a step that the run has come to by then."""
+    """Workers that replay a list of events; an integer means that the run has reached that step."""
 
     def __init__(self, *events: Began | Outcome | int) -> None:
         self._events, self._track = [*events], None
@@ -215,14 +215,14 @@ LOST = Outcome(None, "the node is gone")
 @pytest.mark.parametrize(
     ("events", "state", "tries"),
     [
-        # Each time further than ever: as often as it takes.
+        # A run that gets further every time is retried without limit.
         ([Began(), 10, LOST, Began(), 20, LOST, Began(), 30, LOST, Began(), Outcome(0)], "finished", 4),
-        # The same steps made again, from an earlier checkpoint, are no progress.
+        # Repeating steps from an earlier checkpoint is no progress.
         ([Began(), 10, LOST, 0, Began(), 10, LOST, Began(), 10, LOST], "failed", 3),
         ([Began(), LOST, Began(), 5, LOST, Began(), LOST], "failed", 3),
-        # A process that failed by itself counts, however far it came.
+        # A failure of the process itself always counts as a retry.
         ([Began(), 10, Outcome(-9), Began(), 20, Outcome(-9)], "failed", 2),
-        # Lost before it began.
+        # The node was lost before the run started.
         ([LOST, LOST], "failed", 2),
     ],
 )

@@ -1,4 +1,4 @@
-"""Smaller budgets: in proportion, in whole steps, and never invalid."""
+"""Scaling a suite to a smaller budget: proportional, in whole steps, and always valid."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_scaled_steps_are_rounded_up_to_a_multiple_of_the_environments():
 @given(scale=st.floats(1e-9, 1.0))
 def test_any_scale_of_any_preset_is_valid_and_no_larger(preset, scale):
     whole = resolve(preset).config
-    config = scaled(whole, scale)  # its own checks refuse what is not
+    config = scaled(whole, scale)  # the checks of the config itself refuse invalid settings
     assert config.steps <= whole.steps
     assert config.replay.capacity_steps <= whole.replay.capacity_steps
     assert config.iteration_steps <= config.steps

@@ -1,4 +1,4 @@
-"""Curves made of steps: which of their points f gives, what never falls, and what a moving target does to them."""
+"""Curves made of an anchor and steps: the anchor, monotonicity, and how curves follow a moving target."""
 
 import math
 from itertools import product
@@ -27,7 +27,7 @@ EVERY_SHAPE = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".joi
 
 
 def make(name: str, seed: int = 0, factor: float = 3.0, **settings) -> Head:
-    """A head with all weights multiplied by a factor, so that its actions are not alike."""
+    """Return a head whose weights are multiplied by a factor, so that its actions differ."""
     torch.manual_seed(seed)
     head = HEADS[name](**(SIZES | settings)).build(FEATURES, ACTIONS, Layers())
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_the_anchor_is_the_output_of_f(name, shape):
 
 
 def spread_after(shift: float, **settings) -> tuple[float, float]:
-    """Spread before and after twenty steps of Adam towards the curve of now, moved by `shift`."""
+    """Return the spread before and after twenty Adam steps towards the current curve moved by `shift`."""
     torch.manual_seed(0)
     head = Ndqfn(hidden=64, cosines=16, **settings).build(32, 2, Layers())
     if head.config.increment == "scaled":  # a first spread of 1, which the other steps have
@@ -122,7 +122,7 @@ def test_a_target_that_moves_leaves_the_spread_of_a_curve_anchored_at_its_mean_a
 
 
 def test_a_curve_anchored_at_its_lowest_quantile_loses_its_spread_to_a_falling_target_and_invents_one_for_a_rising():
-    """Why the paper's is no good anchor: the mean moves by the steps, which are then closed or torn open."""
+    """Shows a weakness of the paper's anchor: the mean moves through the steps, which shrink or grow with it."""
     before, fallen = spread_after(-1.0, anchor="lowest", increment="relu")
     _, risen = spread_after(1.0, anchor="lowest", increment="relu")
     assert fallen < 0.5 * before

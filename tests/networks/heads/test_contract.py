@@ -1,4 +1,4 @@
-"""What every head of the table owes the rest of the house, with and without dueling and noise."""
+"""The contract that every head fulfils, with and without dueling and noise."""
 
 import math
 
@@ -91,7 +91,7 @@ def test_the_loss_gives_every_weight_a_finite_gradient_and_the_target_none(name,
     for parameter_name, parameter in head.named_parameters():
         assert parameter.grad is not None, parameter_name
         assert parameter.grad.isfinite().all(), parameter_name
-        # Steps shared out by a softmax take no notice of what is added to all of them, but for rounding.
+        # A softmax ignores what is added to all of its inputs, except for rounding.
         scaled = getattr(SMALL_HEADS[name], "increment", None) == "scaled"
         shared = scaled and ".increments.last." in parameter_name and "bias" in parameter_name
         assert shared or parameter.grad.abs().sum() > 0, parameter_name
@@ -119,7 +119,7 @@ def test_w1_is_a_metric_between_heads_of_one_kind(name):
 
 
 def curves(name: str, style: str, networks: int = 20) -> torch.Tensor:
-    """Fine quantile functions of random networks, with outputs of any size."""
+    """Return quantile functions of random networks on a fine grid, with outputs of very different sizes."""
     taus, found = torch.linspace(0, 1, 1001), []
     for seed in range(networks):
         head = make(name, style, seed)
@@ -133,7 +133,7 @@ def curves(name: str, style: str, networks: int = 20) -> torch.Tensor:
 @pytest.mark.parametrize("name", [*MONOTONE, "incremental-iqn"])
 @EVERY_STYLE
 def test_monotone_heads_never_cross(name, style):
-    """Dueling subtracts means and noise may turn any weight: neither can reach past what makes increments positive."""
+    """Neither dueling, which subtracts means, nor noise, which may flip weights, can make increments negative."""
     found = curves(name, style)
     assert (found.diff(dim=-1) >= 0).all()
     assert name == "dqn" or (found[..., -1] > found[..., 0]).any()
@@ -147,7 +147,7 @@ def test_other_heads_cross_and_the_crossing_is_measured(name):
 
 
 def test_incremental_iqn_is_monotone_within_a_set_of_fractions_and_not_across_sets():
-    """The paper's Fig. 1b: the quantile at one fraction depends on the others it is asked with."""
+    """As in the paper's Fig. 1b, the quantile at one fraction depends on the other fractions of the set."""
     head, psi = make("incremental-iqn"), features()
     sparse, dense = torch.tensor([0.3, 0.9]), torch.linspace(0.02, 0.9, 45)
     asked = {name: head.quantiles(psi, taus, ()) for name, taus in (("sparse", sparse), ("dense", dense))}
@@ -175,7 +175,7 @@ def test_a_loss_refuses_distributions_of_another_kind(name):
 
 
 class _Strange(Distribution):
-    """A distribution that no head makes."""
+    """A distribution that no head produces."""
 
     def __init__(self, inner: Distribution) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""IQN's head against a twin, and its known weakness."""
+"""IQN's head against a naive twin, and its known weakness: quantiles may cross."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""NDQFN's head against a twin that follows the paper's formulas one sample, one point and one action at a time."""
+"""NDQFN's head against a naive twin, which evaluates the paper's formulas for one sample and action at a time."""
 
 import math
 
@@ -24,14 +24,14 @@ STEPS = [(increment, scale) for increment in ACTIVATIONS for scale in ("1", "1/N
 def make_head(**settings) -> NdqfnHead:
     torch.manual_seed(3)
     head = Ndqfn(**({"knots": 7, "hidden": 9, "cosines": 5} | settings)).build(FEATURES, ACTIONS, Layers())
-    with torch.no_grad():  # away from actions that are alike, so that every unit matters
+    with torch.no_grad():  # makes actions differ, so that every unit matters
         for layer in (head.curve.location.last, head.curve.increments.last):
             layer.advantages.weight.mul_(10)
     return head
 
 
 def plain_quantiles(head: NdqfnHead, psi: torch.Tensor) -> torch.Tensor:
-    """The quantiles at the support by the paper's letter: nothing split, shared or cumulated in one go."""
+    """Return the quantiles at the support exactly as the paper writes them, without any optimisation."""
     config = head.config
     p = [float(x) for x in head.knots]
     location, steps = head.curve.location, head.curve.increments
@@ -70,7 +70,7 @@ def plain_quantiles(head: NdqfnHead, psi: torch.Tensor) -> torch.Tensor:
 
 
 def plain_centre(anchor: str, p: list[float], quantiles: list[torch.Tensor]) -> torch.Tensor:
-    """The number of a curve that f's output takes the place of."""
+    """Return the number of a curve that the output of f stands for."""
     if anchor == "lowest":
         return quantiles[0]
     if anchor == "median":
@@ -129,11 +129,11 @@ def test_one_table_serves_two_passes_with_the_gradients_of_two_tables():
 @pytest.mark.parametrize("increment", ["scaled", "relu", "softplus", "elu1"])
 @pytest.mark.parametrize("baseline", ["relu", "sigmoid"])
 def test_a_thousand_random_networks_never_cross_at_ten_thousand_fractions(anchor, increment, baseline):
-    """Scales run over twelve decades; each network sees one state; a single fall by one ulp would fail."""
+    """Scales span twelve decades, and each network sees one state; a decrease by one ulp would fail."""
     taus = torch.linspace(0, 1, 10_001)
     generator = torch.Generator().manual_seed(6)
     violations, moved = 0, 0
-    for number in range(42):  # all combinations together make the thousand
+    for number in range(42):  # all combinations together make a thousand networks
         torch.manual_seed(1000 + number)
         settings = {"anchor": anchor, "increment": increment, "baseline": baseline}
         head = Ndqfn(hidden=6, cosines=4, **settings).build(3, 2, Layers())
@@ -147,7 +147,7 @@ def test_a_thousand_random_networks_never_cross_at_ten_thousand_fractions(anchor
         violations += int((curve.diff(dim=-1) < 0).sum())
         moved += int((curve[..., -1] > curve[..., 0]).any())
     assert violations == 0
-    assert moved > 25  # they are curves, not points
+    assert moved > 25  # the curves are not degenerate points
 
 
 @pytest.mark.parametrize("knots", [5, 32, 200])
@@ -181,7 +181,7 @@ def test_dead_increments_are_those_that_are_zero_in_every_state():
 
 
 def test_a_parallel_scan_that_falls_is_mended_by_its_running_maximum():
-    """What `cumulate` does on devices whose sums may round out of order, checked on numbers that fall."""
+    """Covers devices whose parallel sums may round to decreasing numbers."""
     fallen = torch.tensor([1.0, 3.0, 2.9999998, 4.0])
     assert (fallen.cummax(dim=-1).values.diff() >= 0).all()
     assert torch.equal(cumulate(torch.tensor([-2.0, 0.5, 0.0, 3.0])), torch.tensor([-2.0, -1.5, -1.5, 1.5]))

@@ -1,4 +1,4 @@
-"""Proposed fractions: FQF's loss against the slope of the error it stands for, and its optimiser kept apart."""
+"""Proposed fractions: FQF's loss against the gradient of the error it minimises, and its separate optimiser."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_the_entropy_of_even_widths_is_the_logarithm_of_their_number():
 
 
 def step_error(edges: np.ndarray, curve) -> float:
-    """W1 between a curve and the steps that hold its value in the middle of each interval, by brute force."""
+    """Return, by brute force, W1 between a curve and its step function with values at the interval middles."""
     taus = (np.arange(200_000) + 0.5) / 200_000
     index = np.clip(np.searchsorted(edges, taus) - 1, 0, len(edges) - 2)
     middles = (edges[index] + edges[index + 1]) / 2
@@ -52,7 +52,7 @@ def step_error(edges: np.ndarray, curve) -> float:
 
 
 def test_the_slopes_are_those_of_the_step_error_in_each_fraction():
-    """FQF's Eq. 7, with a curve in place of the network: a rising one, for which the formula was derived."""
+    """Checks FQF's Eq. 7 with a rising curve, for which it was derived, in place of the network."""
 
     def curve(tau):
         return tau**3 + 0.5 * tau
@@ -151,7 +151,7 @@ def test_the_optimiser_of_the_fractions_is_the_centred_one(kind):
 def test_the_entropy_weight_pulls_the_fractions_apart():
     uneven = torch.tensor([[0.0, 0.05, 0.2, 1.0]], requires_grad=True)
     Fqf(entropy_weight=1.0).fraction_loss(uneven, torch.zeros(1, 2)).backward()
-    assert (uneven.grad[0, 1:-1] < 0).all()  # downhill, both edges move up, into the wider interval
+    assert (uneven.grad[0, 1:-1] < 0).all()  # gradient descent moves both edges up, into the wider interval
 
 
 @pytest.mark.parametrize("kind", [Fqf, NdqfnFqf])

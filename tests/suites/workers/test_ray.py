@@ -57,7 +57,7 @@ def test_a_cell_waits_until_its_task_starts_and_jobs_limit_the_tasks(tmp_path):
 
     pool = ray_pool(tmp_path, "time.sleep(0.3)", count=4)
     pool.run(look)
-    assert most == 2  # all four were handed over, to two CPUs
+    assert most == 2  # all four cells are submitted, but there are two CPUs
     most, again = 0, tmp_path / "again"
     again.mkdir()
     pool = ray_pool(again, "time.sleep(0.1)", count=3, jobs=1)
@@ -112,7 +112,7 @@ try_number(); time.sleep(600)
 
 @pytest.mark.usefixtures("local_ray")
 def test_a_task_that_ignores_the_stop_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(on_ray, "GRACE_SECONDS", -1.0)  # of 1 for the process, and 3 for its task
+    monkeypatch.setattr(on_ray, "GRACE_SECONDS", -1.0)  # leaves 1 s for the process and 3 s for its task
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); try_number(); time.sleep(600)"
     pool = ray_pool(tmp_path, script, count=1)
 
