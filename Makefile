@@ -8,12 +8,12 @@ run: $(STAMP)
 	$(BIN)/monotau train
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow" --ignore=tests/learning
-	MONOTAU_SHAPES=0 $(BIN)/pytest -n 2 -m "not slow" tests/learning
+	$(BIN)/pytest -n 2 -m "not slow" --ignore=tests/solving
+	MONOTAU_SHAPES=0 $(BIN)/pytest -n 2 -m "not slow" tests/solving
 
 test-all: test
-	$(BIN)/pytest -n 2 -m slow --timeout=7200 --ignore=tests/learning || test $$? -eq 5
-	MONOTAU_SHAPES=0 $(BIN)/pytest -m slow --timeout=7200 tests/learning
+	$(BIN)/pytest -n 2 -m slow --timeout=7200 --ignore=tests/solving || test $$? -eq 5
+	MONOTAU_SHAPES=0 $(BIN)/pytest -m slow --timeout=7200 tests/solving
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs

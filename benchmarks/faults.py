@@ -211,12 +211,16 @@ def cost(steps: int = 6_000) -> dict[str, Any]:
 
 
 TESTS = {
-    "touches": ("tests/test_checkpoint.py", "tests/test_resuming.py"),
-    "signals and locks": ("tests/test_processes.py",),
-    "damage": ("tests/test_damage.py",),
-    "hostile files": ("tests/test_hostile.py", "tests/test_hostile_checkpoints.py", "tests/test_tensors.py"),
-    "malformed environments": ("tests/test_malformed_envs.py",),
-    "fuzzing": ("tests/test_fuzzing.py",),
+    "touches": ("tests/runs/test_checkpoint.py", "tests/runs/test_resuming.py"),
+    "signals and locks": ("tests/runs/test_process.py",),
+    "damage": ("tests/runs/test_damaged_checkpoints.py",),
+    "hostile files": (
+        "tests/runs/test_hostile_agents.py",
+        "tests/runs/test_hostile_checkpoints.py",
+        "tests/runs/test_tensors.py",
+    ),
+    "malformed environments": ("tests/runs/test_malformed_envs.py",),
+    "fuzzing": ("tests/config/test_random_settings.py",),
 }
 """What is shown by tests, the slow ones included."""
 

@@ -1,6 +1,7 @@
-"""Switches the shape and type annotations of the whole package on, and keeps torch from fighting over cores.
+"""Turns on shape and type checks for the whole package, and limits torch to one thread per test process.
 
-Whole learning runs are checked without them (MONOTAU_SHAPES=0): they only repeat what was checked, at twice the time.
+The tests in tests/solving run without the checks (MONOTAU_SHAPES=0): whole training runs repeat what other tests have
+already checked, and the checks would double their time.
 """
 
 import os
@@ -17,10 +18,21 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
-def strangers(tmp_path_factory):
-    """A process that reads files of strangers, one child for each."""
-    from tests.strangers import Strangers  # not before it is needed: it brings in the whole package
+def loader(tmp_path_factory):
+    """A process that loads untrusted files, each in a child of its own."""
+    from tests.support.loader_process import LoaderProcess  # imported late, because it imports the whole package
 
-    found = Strangers(tmp_path_factory.mktemp("strangers"))
-    yield found
-    found.close()
+    process = LoaderProcess(tmp_path_factory.mktemp("loader"))
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def local_ray():
+    """A local Ray with two CPUs."""
+    from monotau.distributed.connect import connected
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_ADDRESS", raising=False)
+        with connected("local", cpus=2):
+            yield

@@ -1,4 +1,4 @@
-"""The Python API: predictions of any shape, learning in pieces, and agents that come back from disk as they were."""
+"""The Python API: predictions of any shape, learning in several calls, saving and loading."""
 
 import inspect
 import json
@@ -17,7 +17,8 @@ from monotau.errors import ConfigError, StorageFault
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.runs.tensors import read_tensors, write_tensors
-from tests.small_runs import SMALL, Frames
+from tests.support.envs import Frames
+from tests.support.small_runs import SMALL
 
 IMAGE = spaces.Box(0, 255, (6, 7, 2), np.uint8)
 FROZEN = {"explorer": {"target": "frozen", "normalise": True}}
@@ -35,7 +36,7 @@ def make(env=Frames, preset="ndqfn-dpe", **settings):
 
 
 def observations(agent, count=32, seed=0):
-    """Random observations, far enough from each other to call for different actions."""
+    """Return random observations that differ enough to call for different actions."""
     rng = np.random.default_rng(seed)
     if agent.spec.dtype == "uint8":
         return rng.integers(256, size=(count, *agent.spec.shape), dtype=np.uint8)
@@ -43,7 +44,7 @@ def observations(agent, count=32, seed=0):
 
 
 def undecided(agent):
-    """Make all actions equally good on average, so that a small network's choice depends on what it sees."""
+    """Make all actions equally good on average, so that the choice of a small network depends on the observation."""
     batch, network = observations(agent), agent.networks.learner.online
     stacks = np.repeat(batch[:, None], agent.config.env.frame_stack, axis=1)
     means = agent.distribution(stacks if stacks.shape[1] > 1 else batch).mean().mean(dim=0)
@@ -62,13 +63,13 @@ def agent():
 
 @pytest.fixture(scope="module")
 def stacked():
-    """Sees three frames at once."""
+    """An agent that stacks three frames."""
     return undecided(make(env_settings={"frame_stack": 3}).learn(60))
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "iqn-dpe"])
 @pytest.mark.parametrize("space", [None, IMAGE], ids=["vectors", "images"])
-def test_a_batch_is_predicted_as_its_observations_are_one_by_one(preset, space):
+def test_a_batch_gives_the_same_predictions_as_its_observations_one_by_one(preset, space):
     agent = undecided(make(lambda: Frames(space), preset))
     batch = observations(agent)
     actions, state = agent.predict(batch)
@@ -78,7 +79,7 @@ def test_a_batch_is_predicted_as_its_observations_are_one_by_one(preset, space):
     assert all(np.ndim(action) == 0 and state is None for action, state in alone)
 
 
-def test_numbers_of_any_precision_and_lists_are_taken(agent):
+def test_observations_may_have_any_precision_and_may_be_lists(agent):
     batch = observations(agent)
     actions, _ = agent.predict(batch)
     assert agent.predict(batch.astype(np.float64))[0].tolist() == actions.tolist()
@@ -86,7 +87,7 @@ def test_numbers_of_any_precision_and_lists_are_taken(agent):
     assert agent.quantiles(batch.astype(np.float64), [0.5]).dtype == torch.float32
 
 
-def test_discrete_observations_are_taken_alone_and_in_batches():
+def test_discrete_observations_are_accepted_alone_and_in_batches():
     agent = Agent("monotau/Chain-v0", "ndqfn", gamma=0.9, **SMALL).learn(100)
     actions, _ = agent.predict(np.arange(5))
     assert actions.shape == (5,)
@@ -123,7 +124,7 @@ def test_without_deterministic_some_actions_are_random():
 
 
 @pytest.mark.parametrize("first", [0, 5, -2])
-def test_actions_are_counted_from_where_the_environment_counts(first):
+def test_actions_start_at_the_environment_s_first_action(first):
     agent = undecided(make(lambda: Frames(first_action=first)).learn(20))  # Frames refuses other actions
     batch = observations(agent)
     indices = agent.distribution(batch).mean().argmax(dim=1).numpy()
@@ -132,8 +133,8 @@ def test_actions_are_counted_from_where_the_environment_counts(first):
     assert set(explored.tolist()) <= {first, first + 1, first + 2}
 
 
-def test_frames_handed_over_one_by_one_are_seen_as_whole_stacks(stacked):
-    """Two lanes; the second begins a new episode at the third frame."""
+def test_frames_passed_one_by_one_are_seen_as_whole_stacks(stacked):
+    """There are two lanes; the second one starts a new episode at the third frame."""
     frames = observations(stacked, 10).reshape(5, 2, 2)
     state, seen = None, np.zeros((2, 3, 2), np.float32)
     for step, frame in enumerate(frames):
@@ -159,7 +160,7 @@ def test_a_single_frame_carries_its_stack_along(stacked):
     np.testing.assert_array_equal(state[0], [[0, 0], [0, 0], frames[0]])
 
 
-def test_as_many_frames_as_a_stack_has_are_a_batch_when_episodes_are_spoken_of(stacked):
+def test_a_batch_as_long_as_a_stack_is_a_batch_if_episode_starts_are_passed(stacked):
     frames = observations(stacked, 3)
     actions, state = stacked.predict(frames, episode_start=np.ones(3, bool))
     assert actions.shape == (3,)
@@ -171,7 +172,7 @@ def test_as_many_frames_as_a_stack_has_are_a_batch_when_episodes_are_spoken_of(s
 
 
 def evaluate_policy(model, envs, episodes):
-    """The loop of Stable-Baselines3's evaluate_policy, on a vector of environments that reset themselves."""
+    """Runs the loop of Stable-Baselines3's evaluate_policy on a vector of self-resetting environments."""
     returns, running, states = [], np.zeros(envs.num_envs), None
     seen, starts = envs.reset(seed=0)[0], np.ones(envs.num_envs, dtype=bool)
     while len(returns) < episodes:
@@ -185,7 +186,7 @@ def evaluate_policy(model, envs, episodes):
 
 @pytest.mark.parametrize("kind", ["agent", "stacked"])
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_the_loop_of_stable_baselines_runs(kind, lanes, request):
+def test_the_evaluation_loop_of_stable_baselines_runs(kind, lanes, request):
     same_step = gym.vector.AutoresetMode.SAME_STEP
     envs = gym.vector.SyncVectorEnv([Frames] * lanes, autoreset_mode=same_step)
     returns = evaluate_policy(request.getfixturevalue(kind), envs, 6)
@@ -216,7 +217,7 @@ def test_quantiles_are_those_of_the_distribution(agent):
 
 
 @pytest.mark.parametrize("taus", [0.5, [[0.5]], [0.1, 1.1], [-0.1], [float("nan")]])
-def test_fractions_that_are_none_are_refused(taus, agent):
+def test_invalid_fractions_are_refused(taus, agent):
     with pytest.raises(ConfigError, match=r"^taus is .*, but must be a list of fractions from 0 to 1\.$"):
         agent.quantiles(observations(agent), taus)
 
@@ -245,7 +246,7 @@ def test_a_state_of_other_observations_is_refused(stacked):
         stacked.predict(observations(stacked, 1), state)
 
 
-def test_learning_goes_on_where_it_stopped():
+def test_learning_continues_where_it_stopped():
     agent = make()
     assert agent.history == []
     before = agent.quantiles(observations(agent), [0.5])
@@ -259,7 +260,7 @@ def test_learning_goes_on_where_it_stopped():
     assert not torch.equal(between, agent.quantiles(observations(agent), [0.5]))
 
 
-def test_steps_that_cannot_be_made_are_refused():
+def test_an_impossible_number_of_steps_is_refused():
     agent = make(env_settings={"num_envs": 2})
     for steps in (0, -2, 3):
         with pytest.raises(ConfigError, match=rf"^total_steps is {steps}, but must be a positive multiple of .* \(2\)"):
@@ -315,8 +316,8 @@ def test_an_environment_is_given_by_id_ready_made_or_by_a_callable():
 
 
 @pytest.mark.parametrize("env", [None, 3, {"id": "CartPole-v1"}], ids=str)
-def test_what_is_no_environment_is_refused(env):
-    unchecked = inspect.unwrap(resolve_for)  # the annotations that tests switch on would refuse it first
+def test_an_object_that_is_not_an_environment_is_refused(env):
+    unchecked = inspect.unwrap(resolve_for)  # the type checks of the tests would refuse it first
     with pytest.raises(ConfigError, match=rf"^env is {re.escape(str(env))}, but must be an id, a gymnasium\.Env or a"):
         unchecked(env, "ndqfn", {}, None)
 
@@ -338,11 +339,11 @@ def test_a_verbose_agent_reports_on_standard_error(capsys):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_agent_comes_back_from_disk_bit_by_bit(kind, tmp_path):
+def test_an_agent_is_loaded_bit_by_bit_as_it_was_saved(kind, tmp_path):
     preset, settings = KINDS[kind]
     agent = make("CartPole-v1", preset, seed=3, **settings).learn(120)
     explorer, batch, taus = agent.networks.explorer, observations(agent), torch.linspace(0, 1, 7)
-    if settings:  # a frozen target that its seed alone would not bring back
+    if settings:  # the seed alone would not restore this frozen target
         with torch.no_grad():
             next(explorer.target.parameters()).add_(0.1)
         explorer.target.invalidate_cache()
@@ -408,7 +409,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_an_agent_is_not_loaded_into_another_kind_of_environment(other, agent, tmp_path):
+def test_an_agent_is_not_loaded_for_another_kind_of_environment(other, agent, tmp_path):
     agent.save(tmp_path)
     with pytest.raises(
         ConfigError, match=r"^the agent in \S+ is for 3 actions from 0 and observations .* has \d actions"
@@ -484,7 +485,7 @@ def edited(path, where, value):
 
 
 @pytest.mark.parametrize(("where", "value", "message"), EDITS)
-def test_an_edited_agent_is_refused_by_what_was_edited(where, value, message, agent, tmp_path):
+def test_the_refusal_of_an_edited_agent_names_the_edited_entry(where, value, message, agent, tmp_path):
     agent.save(tmp_path)
     edited(tmp_path / "agent.json", where, value)
     with pytest.raises(ConfigError, match=rf"^\S+/agent\.json: {message}") as caught:
@@ -496,7 +497,7 @@ def test_an_edited_agent_is_refused_by_what_was_edited(where, value, message, ag
     ("where", "value"),
     [("actions", 2**40), ("observation.shape", [2**40]), ("config.head.hidden", 2**40), ("actions", 4)],
 )
-def test_sizes_that_the_weights_do_not_have_are_refused(where, value, agent, tmp_path):
+def test_sizes_that_differ_from_those_of_the_weights_are_refused(where, value, agent, tmp_path):
     agent.save(tmp_path)
     edited(tmp_path / "agent.json", where, value)
     with pytest.raises(ConfigError, match=r"weights\.safetensors does not fit its settings: ") as caught:
@@ -504,7 +505,7 @@ def test_sizes_that_the_weights_do_not_have_are_refused(where, value, agent, tmp
     assert "\n" not in str(caught.value)
 
 
-def test_an_image_that_no_memory_could_hold_is_refused(tmp_path):
+def test_an_image_larger_than_any_memory_is_refused(tmp_path):
     make(lambda: Frames(IMAGE)).save(tmp_path)
     edited(tmp_path / "agent.json", "observation.shape", [2**30, 2**30, 2])
     with pytest.raises(ConfigError, match=r"^\S+/agent\.json: "):
@@ -547,7 +548,7 @@ def test_weights_that_are_missing_damaged_or_of_another_agent_are_refused(agent,
         Agent.load(tmp_path)
 
 
-def test_a_bit_that_flipped_in_the_weights_is_found(agent, tmp_path):
+def test_a_flipped_bit_in_the_weights_is_found(agent, tmp_path):
     agent.save(tmp_path)
     path = tmp_path / "weights.safetensors"
     data = bytearray(path.read_bytes())
@@ -568,7 +569,7 @@ def test_a_directory_without_an_agent_is_refused(tmp_path):
 
 
 def test_loading_imports_no_module_that_the_file_names(tmp_path, monkeypatch):
-    """A stranger's agent.json may name any module in its environment's id; it is imported only if the user names it."""
+    """An untrusted agent.json may name any module in its environment id; only the user may have it imported."""
     agent = Agent("CartPole-v1", **SMALL)
     agent.save(tmp_path / "agent")
     (tmp_path / "planted.py").write_text("raise SystemExit('planted code ran')")

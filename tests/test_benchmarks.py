@@ -1,4 +1,4 @@
-"""The tables that benchmarks write: a cell is never run twice, and what is compared with is right."""
+"""The tables that benchmarks write: cells are never run twice, and reference values are right."""
 
 from functools import partial
 
@@ -29,7 +29,7 @@ def square(cell):
 def test_only_missing_cells_are_run_and_each_is_a_row(tmp_path):
     path = tmp_path / "deep" / "table.csv"
     run_cells(square, [{"name": "a", "x": 2}], path, jobs=1)
-    path.write_text(path.read_text().replace("4", "four"))  # a mark that a second run would wipe out
+    path.write_text(path.read_text().replace("4", "four"))  # a mark that a second run would overwrite
     run_cells(square, [{"name": "a", "x": 2}, {"name": "a", "x": 3}], path, jobs=1)
     assert read_rows(path) == [
         {"name": "a", "x": "2", "square": "four"},
@@ -65,7 +65,7 @@ def test_quantiles_and_cvar_of_outcomes_by_hand():
 
 
 class Shifted:
-    """Has learned the truth, but for a shift of one action in one state."""
+    """Predicts the truth, except for a shift of one action in one state."""
 
     def __init__(self, truth, state, action, shift):
         self.truth, self.wrong, self.shift = truth, (state, action), shift
@@ -81,7 +81,7 @@ class Shifted:
 
 @pytest.mark.parametrize(("world", "state", "sigma"), [(LargeReturns(), 0, 100.0), (LongChain(), 48, 1.4071)])
 def test_the_largest_error_counts_in_spreads_of_the_truth(world, state, sigma):
-    """A normal distribution spreads over 2 x 2.3263 deviations; without a shift only the grid of the truth is seen."""
+    """A normal distribution spans 2 x 2.3263 deviations; without a shift only the error of the grid remains."""
     truth = world.truth(0.99)
     exact, shifted = (errors_to(truth, Shifted(truth, state, 0, shift)) for shift in (0.0, sigma))
     assert exact.quantile_error < 0.012
@@ -154,14 +154,14 @@ def test_a_row_of_classic_says_how_a_run_went(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("until", "reached", "evaluations"), [("-2", "150", 1), ("3", "", 2)])
-def test_a_run_ends_where_it_reaches_what_is_asked(monkeypatch, until, reached, evaluations):
+def test_a_run_ends_once_it_reaches_the_required_return(monkeypatch, until, reached, evaluations):
     monkeypatch.setattr(classic, "Agent", partial(Agent, **SMALL))
     found = classic.train({"env": COIN, "preset": "dqn", "seed": 3, "steps": 300, "until": until})
     assert found["reached"] == reached
     assert len(found["evaluations"].split("|")) == evaluations
 
 
-def test_the_settings_of_a_run_know_how_long_it_is(monkeypatch):
+def test_the_settings_of_a_run_have_its_number_of_steps(monkeypatch):
     made = []
 
     def make(*args, **settings):
@@ -213,7 +213,7 @@ def test_training_actions_and_evaluation_returns_are_traced():
     }
 
 
-def test_what_two_runs_share_by_hand():
+def test_the_common_part_of_two_runs_is_as_worked_out_by_hand():
     one = scales.Trace(actions=[0, 1, 1, 0, 1], returns=[10.0, 20.0], warmup=2)
     other = scales.Trace(actions=[1, 1, 1, 1, 1], returns=[10.0005, 21.0], warmup=2)
     assert scales.compare(one, other) == {
@@ -243,7 +243,7 @@ def test_an_explorer_that_solved_nothing_is_not_run_on_larger_worlds():
 
 
 class Walker:
-    """Acts as it is told: right in every cell, or wrong in the last."""
+    """Goes right in every cell, or goes wrong in the last one."""
 
     def __init__(self, world, wrong=False):
         self.world, self.wrong = world, wrong
@@ -281,7 +281,7 @@ def test_the_hours_of_an_evaluation_are_those_of_training_and_of_all_evaluations
 
 
 def test_claims_are_compared_where_both_methods_have_runs():
-    ours = [[1.0, 3.0], [0.0, 0.0]]  # above 2 and 2 in half of the pairs, then tied
+    ours = [[1.0, 3.0], [0.0, 0.0]]  # above 2 and 2 in half of the pairs, and tied in the others
     runs = [
         fake_run(method, [evaluation(10, return_mean=value)], env=env, seed=seed)
         for method, scores in (("a", ours), ("b", [[2.0, 2.0], [0.0, 0.0]]))

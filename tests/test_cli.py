@@ -1,4 +1,4 @@
-"""The command line: what a user can mend is one line and exit code 2, before anything is written."""
+"""The command line: user errors print one line and exit with code 2 before anything is written."""
 
 import ast
 import inspect
@@ -26,14 +26,14 @@ from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
 from monotau.runs import command
 from monotau.runs.files import write_json
-from tests.small_runs import SMALL, SMALL_FLAGS, small_run
+from tests.support.small_runs import SMALL, SMALL_FLAGS, small_run
 
 CLASSIC = PROFILES["classic"].settings
 
 
 @pytest.fixture
 def call(capsys, monkeypatch, tmp_path):
-    """Call the program in an empty directory: exit code, standard output, standard error."""
+    """Call the program in an empty directory; return exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words):
@@ -49,7 +49,7 @@ def call(capsys, monkeypatch, tmp_path):
 
 @pytest.fixture
 def refused(call, tmp_path):
-    """Call the program with something a user can mend; return the one line that says so."""
+    """Call the program with a user error; return the one line that reports it."""
 
     def refused(*words):
         before = contents(tmp_path), sorted(tmp_path.rglob("*"))
@@ -127,11 +127,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED, ids=[" ".join(words)[:50] for words, _ in REFUSED])
-def test_what_cannot_be_done_is_one_line_and_nothing_is_written(words, message, refused):
+def test_an_invalid_command_prints_one_line_and_writes_nothing(words, message, refused):
     assert message in refused(*words)
 
 
-def test_a_device_that_is_not_there_is_refused(refused, monkeypatch):
+def test_a_missing_device_is_refused(refused, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert refused("train", "--device", "cuda") == (
         "device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu."
@@ -174,7 +174,7 @@ def test_a_file_of_settings_that_cannot_be_read_is_refused(name, reason, refused
 
 @pytest.fixture
 def run_directory(tmp_path):
-    """What a finished run leaves, without the training."""
+    """The files of a finished run, written without training."""
     directory, config = tmp_path / "run", small_run().config
     Agent("CartPole-v1", **SMALL).save(directory / "agent")
     write_json(directory / "config.json", config.to_plain())
@@ -189,14 +189,14 @@ def run_directory(tmp_path):
     return directory
 
 
-def test_the_directory_of_another_run_is_refused_by_what_differs(refused, run_directory):
+def test_the_refusal_of_another_run_s_directory_names_the_differences(refused, run_directory):
     message = refused("train", "--config", "run/config.json", "--seed", "5", "--out", "run")
     assert message == (
         "the run directory run holds another run: it differs in seed (0 there, 5 here); name another directory."
     )
 
 
-def test_a_directory_of_something_else_is_refused(refused, tmp_path):
+def test_a_directory_with_other_files_is_refused(refused, tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     assert "is not empty and holds no run" in refused("train", "--out", ".")
     assert "is a file" in refused("train", "--out", "thesis.tex")
@@ -204,8 +204,8 @@ def test_a_directory_of_something_else_is_refused(refused, tmp_path):
     assert "cannot be used" in refused("train", "--out", "a" * 300)
 
 
-def test_the_settings_of_a_run_are_settings_for_a_run(call, run_directory):
-    """The same settings, so the same run, and that one is finished."""
+def test_the_settings_file_of_a_run_can_start_the_same_run(call, run_directory):
+    """Equal settings mean the same run, which is already finished."""
     code, out, err = call("train", "--config", "run/config.json", "--out", "run")
     assert (code, err) == (0, "")
     assert out.startswith("run is finished already")
@@ -223,7 +223,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("words", SHOWN, ids=[" ".join(words)[:40] or "nothing" for words in SHOWN])
-def test_the_settings_shown_are_a_file_that_gives_the_same_settings(words, call, tmp_path):
+def test_the_printed_settings_are_a_file_that_gives_the_same_settings(words, call, tmp_path):
     code, shown, err = call("train", *words, "--show")
     assert (code, err) == (0, "")
     assert list(json.loads(shown)) == [field.name for field in fields(Config)]
@@ -232,7 +232,7 @@ def test_the_settings_shown_are_a_file_that_gives_the_same_settings(words, call,
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
 
 
-def test_flags_say_what_they_say(call):
+def test_flags_set_the_settings_they_name(call):
     words = ["--head", "iqn", "--head.kappa", "0.5", "--no-double-q", "--optimiser.learning-rate", "1e-4"]
     shown = json.loads(call("train", "ndqfn-dpe", "--env", "Acrobot-v1", *words, "--show")[1])
     assert (shown["preset"], shown["env"]["id"], shown["double_q"]) == ("ndqfn-dpe", "Acrobot-v1", False)
@@ -249,7 +249,7 @@ def test_a_kind_may_be_named_as_in_a_file(words, call):
     assert replay.items() >= (CLASSIC["replay"] | warmup | {"kind": "prioritized", "alpha": 0.5}).items()
 
 
-def test_flags_come_after_the_file_the_file_after_the_profile_and_that_after_the_preset(call, tmp_path):
+def test_flags_override_the_file_which_overrides_the_profile_which_overrides_the_preset(call, tmp_path):
     file = {"preset": "iqn-star", "env": {"id": "Acrobot-v1"}, "n_step": 2, "head": {"kind": "iqn", "kappa": 2}}
     (tmp_path / "file.yaml").write_text(json.dumps(file | {"update": {"batch_size": 5, "every_steps": 6}}))
     shown = json.loads(call("train", "--config", "file.yaml", "--update.batch-size", "7", "--show")[1])
@@ -272,15 +272,15 @@ def test_another_part_on_the_command_line_replaces_the_one_in_the_file(call, run
 
 
 @pytest.mark.parametrize("words", [["--fly"], ["--steps", "many"]])
-def test_a_terminal_is_told_the_same(words, call, monkeypatch):
-    """There the parser colours its complaint, which must not tear ours apart."""
+def test_errors_are_the_same_on_a_terminal(words, call, monkeypatch):
+    """On a terminal the parser colours its error message, which must not break up ours."""
     plain = call("train", *words)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert call("train", *words) == plain
 
 
-def test_a_narrow_terminal_is_told_the_same(call, monkeypatch):
+def test_errors_are_the_same_on_a_narrow_terminal(call, monkeypatch):
     plain = call("train", "--head.knotz", "5")
     monkeypatch.setenv("COLUMNS", "30")
     assert call("train", "--head.knotz", "5") == plain
@@ -298,7 +298,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_each_table_is_listed_with_what_its_rows_are_about(table, call):
+def test_each_table_is_listed_with_descriptions_of_its_rows(table, call):
     code, out, err = call("list", table)
     assert (code, err) == (0, "")
     rows = [line.split(maxsplit=1) for line in out.splitlines()]
@@ -335,12 +335,12 @@ def test_an_evaluation_prints_the_returns_as_json(call, run_directory):
     assert call("evaluate", "run/agent", "--episodes", "2") == (0, out, "")
 
 
-def test_an_evaluation_takes_the_last_agent_the_best_or_that_of_an_unfinished_run(call, refused, tmp_path):
+def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call, refused, tmp_path):
     assert call("train", *SMALL_FLAGS, "--out", "run")[0] == 0
     shutil.rmtree(tmp_path / "run" / "agent")
     code, out, err = call("evaluate", "run", "--episodes", "2")
     assert (code, err) == (0, "the run in run has not finished; using its checkpoint 00000001\n")
-    assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # there was one evaluation
+    assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # the run has a single evaluation
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
@@ -353,7 +353,7 @@ def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):
 
 
 def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused, faulty_world, tmp_path):
-    """Its id imports a module, which no file may choose."""
+    """The id makes Gymnasium import a module, so it must come from the user and not from a file."""
     Agent("faulty_world:Faulty-v0", **SMALL).save(tmp_path / "agent")
     message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which is not made from a file: "
     assert refused("evaluate", "agent").startswith(message)
@@ -367,7 +367,7 @@ def test_an_agent_that_was_edited_is_refused(refused, run_directory):
 
 
 def documented(config):
-    """The text below each field of nested settings, as it stands in the source, also in that of an abstract kind."""
+    """Return the docstring of each field of nested settings, read from the source, including those of base classes."""
     texts = []
     for layer in filter(is_dataclass, type(config).__mro__):
         (body,) = ast.parse(inspect.getsource(layer)).body
@@ -395,7 +395,7 @@ def test_the_help_of_train_explains_every_setting(call, monkeypatch):
     assert "Train an agent into a run directory." in text
 
 
-def test_the_help_of_a_part_is_that_of_the_part_chosen(call, monkeypatch):
+def test_the_help_shows_the_settings_of_the_chosen_part(call, monkeypatch):
     text = helptext(call, monkeypatch, "train", "iqn", "--explorer", "dpe")
     assert "--head.action-fractions INT" in text
     assert "--explorer.predictor-fraction FLOAT" in text
@@ -416,7 +416,7 @@ def test_without_a_command_the_commands_are_shown(words, call):
     assert all(f"\n  monotau {command} " in out for command in ("train", "evaluate", "list"))
 
 
-def test_an_interrupt_is_one_line(call, monkeypatch):
+def test_an_interrupt_prints_one_line(call, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
@@ -424,7 +424,7 @@ def test_an_interrupt_is_one_line(call, monkeypatch):
     assert call("train") == (130, "", "error: interrupted\n")
 
 
-def test_learning_that_leaves_the_numbers_is_one_line_and_a_code_of_its_own(call, monkeypatch):
+def test_divergence_prints_one_line_and_has_its_own_exit_code(call, monkeypatch):
     def diverged(*_):
         raise Divergence("the loss is nan")
 
@@ -445,7 +445,7 @@ import gymnasium as gym
 import numpy as np
 
 class Faulty(gym.Env):
-    """Breaks in its 30th step, which the first evaluation does not reach."""
+    """Breaks in its 30th step, after the first evaluation."""
 
     observation_space = gym.spaces.Box(-9, 9, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -472,7 +472,7 @@ gym.register("Faulty-v0", entry_point=Faulty)
 
 @pytest.fixture
 def faulty_world(tmp_path, monkeypatch):
-    """A module with an environment that breaks."""
+    """An importable module with an environment that breaks."""
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "faulty_world.py").write_text(FAULTY)
     monkeypatch.syspath_prepend(tmp_path / "modules")
@@ -519,7 +519,7 @@ def test_the_program_lists_presets(tmp_path):
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(PRESETS)
 
 
-def test_a_flag_that_names_another_part_replaces_what_a_file_says_of_the_presets_own(tmp_path, capsys):
+def test_a_flag_that_names_another_part_drops_the_file_s_settings_for_the_preset_s_part(tmp_path, capsys):
     file = tmp_path / "a.yaml"
     file.write_text("preset: rainbow\nhead: {atoms: 21, low: -5.0, high: 5.0}\nreplay: {alpha: 0.3}\n")
     main(["train", "--config", str(file), "--head", "qr", "--replay", "uniform", "--show"])

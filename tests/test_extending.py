@@ -9,12 +9,12 @@ import torch
 import monotau
 from monotau import Agent
 from monotau.networks import HEADS
-from tests.small_runs import SMALL
+from tests.support.small_runs import SMALL
 
 PAGE = Path(monotau.__file__).parents[2] / "docs" / "extending.md"
 
 
-def test_the_head_of_the_page_is_complete_and_learns():
+def test_the_head_in_the_documentation_is_complete_and_learns():
     example, use = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     names = {"__name__": "example"}
     exec(example, names)  # noqa: S102

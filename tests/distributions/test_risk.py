@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from naive_twins import BATCH, LAYOUTS, exact, make
 from torch import Tensor
 
 from monotau.distributions import RISKS, Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
 from monotau.errors import ConfigError
+from tests.support.naive_distributions import BATCH, LAYOUTS, exact, make
 
 NORMAL = NormalDist()
 MEASURES = [
@@ -114,7 +114,7 @@ def test_an_atom_weighs_as_much_as_the_weight_function_grows_over_it(layout: str
     ],
     ids=str,
 )
-def test_measures_on_paper(risk: Risk, distribution: Distribution, expected: float) -> None:
+def test_measures_have_the_values_worked_out_on_paper(risk: Risk, distribution: Distribution, expected: float) -> None:
     tolerance = 1e-10 if distribution is UNIFORM else 1e-6
     assert risk.of(distribution).tolist() == [pytest.approx(expected, abs=tolerance)]
 
@@ -133,7 +133,7 @@ def test_estimates_that_cross_are_put_in_order_with_their_weights() -> None:
     assert Risk("power", eta=1.0).of(crossing).item() == pytest.approx(-0.25 + (0.64 - 0.25) + 3 * (1 - 0.64))
 
 
-def test_a_line_that_falls_is_taken_as_it_is() -> None:
+def test_a_falling_line_is_not_sorted() -> None:
     assert Risk("power", eta=1.0).of(PiecewiseLinear(SLOPE.knots, -SLOPE.values)).item() == pytest.approx(-35 / 48)
 
 
@@ -190,12 +190,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED, ids=[str(words) for words, _ in REFUSED])
-def test_what_is_no_measure_is_refused_in_one_line(words: tuple[Any, ...], message: str) -> None:
+def test_an_invalid_measure_is_refused_in_one_line(words: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         unchecked(*words)
 
 
-def test_whole_numbers_are_taken_as_parameters() -> None:
+def test_integers_are_accepted_as_parameters() -> None:
     risk = object.__new__(Risk)
     inspect.unwrap(Risk.__init__)(risk, "power", None, -1)
     assert risk == Risk("power", eta=-1.0)

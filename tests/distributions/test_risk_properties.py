@@ -4,12 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_twins import BATCH, make
-from test_distribution_properties import distributions
-from test_risk import every_layout, every_measure
 from torch.autograd import gradcheck
 
 from monotau.distributions import RISKS, Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
+from tests.distributions.test_properties import distributions
+from tests.distributions.test_risk import every_layout, every_measure
+from tests.support.naive_distributions import BATCH, make
 
 MANY = settings(deadline=None, max_examples=150)
 
@@ -66,7 +66,7 @@ def test_the_parameter_goes_from_avoiding_risk_over_the_mean_to_seeking_it(
 
 @MANY
 @given(one=distributions())
-def test_everything_and_no_distortion_are_the_mean(one: Distribution) -> None:
+def test_risk_neutral_measures_are_the_mean(one: Distribution) -> None:
     neutral = [Risk(), Risk("cvar", 1.0), Risk("upper-cvar", 1.0), Risk("wang", eta=0.0), Risk("power", eta=-0.0)]
     for risk in neutral:
         assert risk.of(one).item() == pytest.approx(one.mean().item(), abs=1e-9)
@@ -74,7 +74,7 @@ def test_everything_and_no_distortion_are_the_mean(one: Distribution) -> None:
 
 @every_measure
 @every_layout
-def test_one_entry_does_not_depend_on_its_company(layout: str, risk: Risk) -> None:
+def test_a_batch_entry_does_not_depend_on_the_others(layout: str, risk: Risk) -> None:
     distribution = make(layout, seed=33)
     together = risk.of(distribution)
     assert (together.shape, together.dtype) == (BATCH, torch.float64)

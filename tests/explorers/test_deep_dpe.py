@@ -1,4 +1,4 @@
-"""Deep DPE: novelty here, novelty further on, and what of it is carried back."""
+"""Deep DPE: local novelty, future novelty, and how it is propagated backwards."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from monotau.errors import ConfigError
 from monotau.explorers.deep_dpe import DeepDpe, DeepDpeExplorer
 from monotau.networks import Role
 from monotau.networks.layers import Layers
-from tests.worlds import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
 
 HEADS = pytest.mark.parametrize("name", SMALL_HEADS)
 
@@ -21,7 +21,7 @@ def make(name: str = "ndqfn", learning_rate: float = 1e-3, **settings) -> DeepDp
 
 
 @HEADS
-def test_novelty_is_one_at_the_start_and_falls_for_what_is_replayed(name):
+def test_novelty_starts_at_one_and_falls_for_replayed_states(name):
     explorer, batch = make(name, learning_rate=5e-3), random_batch()
     assert torch.equal(explorer.novelty(batch.observations, None), torch.ones(9, 3))
     rows = torch.arange(9), batch.actions
@@ -47,7 +47,7 @@ def test_novelty_is_the_mean_distance_of_the_views_in_units_of_the_first():
     assert expected.mean().item() == pytest.approx(1.0, rel=0.2)  # after one small step
 
 
-def test_the_scores_add_what_is_here_and_what_is_further_on():
+def test_the_scores_add_local_and_future_novelty():
     explorer, batch = make(c=2.5), random_batch()
     for _ in range(5):
         explorer.learn(batch, None, torch.Generator().manual_seed(0))
@@ -66,8 +66,8 @@ def test_a_weight_of_zero_runs_no_network(monkeypatch):
     assert torch.equal(explorer.scores(batch.observations, view, None), view.mean())
 
 
-def test_what_is_further_on_is_learned_as_discounted_best_novelty_ahead():
-    """A chain x -> y -> end, learned long with a predictor that stays: U(x) = d * max(i + U)(y), U(y) = 0."""
+def test_future_novelty_is_learned_as_the_discounted_best_novelty_ahead():
+    """On a chain x -> y -> end with a fixed predictor, U(x) = d * max(i + U)(y) and U(y) = 0."""
     explorer = make(learning_rate=1e-2, future_rate=0.2)
     x, y = torch.randn(2, 1, 1, 5, generator=torch.Generator().manual_seed(3)).unbind()
     batch = random_batch(2)
@@ -119,7 +119,7 @@ def test_its_networks_tell_states_apart_from_the_start():
     for network in (explorer.target, explorer.predictor):
         values = network.predict(states, network.fractions(Role.ACT, 50, None)).mean()
         assert values.std(dim=0).mean() > 0.5 * values.abs().mean()
-        assert values.square().mean() > 0.1  # last layers of their own gain, not one that makes actions alike
+        assert values.square().mean() > 0.1  # the last layers have their own gain, which does not make actions alike
 
 
 @HEADS

@@ -1,4 +1,4 @@
-"""DLTV: its bonus, its decay and the heads it is of no use to."""
+"""DLTV: its bonus, its decay, and the heads that it refuses."""
 
 import math
 
@@ -13,7 +13,7 @@ from monotau.learning.learner import Learner
 from monotau.networks import Role
 from monotau.networks.heads.qr import Qr
 from monotau.networks.torsos import Mlp
-from tests.worlds import SMALL_HEADS, random_batch, small_factory
+from tests.support.networks import SMALL_HEADS, random_batch, small_factory
 
 HEADS = pytest.mark.parametrize("name", [name for name in SMALL_HEADS if name != "dqn"])
 
@@ -67,14 +67,17 @@ def test_the_count_of_decisions_carries_over():
     assert other.decisions == 9
 
 
-def test_it_has_nothing_to_learn_and_asks_for_nothing():
+def test_dltv_has_no_weights_and_needs_no_target():
     _, explorer = make()
     assert not explorer.wants_target
+    before = {name: tensor.clone() for name, tensor in explorer.state().items()}
     explorer.learn(random_batch(), None, torch.Generator())
+    assert before
+    assert all(torch.equal(tensor, before[name]) for name, tensor in explorer.state().items())
 
 
 @pytest.mark.parametrize("c", [-1.0, float("inf")])
-def test_a_weight_that_is_none_is_refused(c):
+def test_an_invalid_weight_is_refused(c):
     with pytest.raises(ConfigError, match=f"explorer.c is {c}, but must be a number that is not negative"):
         Dltv(c=c)
 

@@ -1,4 +1,4 @@
-"""DPE: what its bonus is, what it learns and what it leaves alone."""
+"""DPE: its bonus, the training of its predictor, and the weights that it must not change."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
-from tests.worlds import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
 
 HEADS = pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 
@@ -50,15 +50,15 @@ def test_the_value_based_error_is_the_gap_of_the_means_and_never_more_than_dpe(h
     assert (vpe.bonus(observations, None) <= dpe.bonus(observations, None) + 1e-5).all()
 
 
-def test_the_predictor_has_an_initialisation_of_its_own():
+def test_the_predictor_has_its_own_initial_weights():
     learner, explorer = make()
     pairs = zip(weights(explorer.predictor), weights(learner.target), strict=True)
     assert not any(torch.equal(p, q) for p, q in pairs if p.ndim > 1)  # biases are all zero at first
 
 
 @pytest.mark.parametrize("name", [name for name, head in SMALL_HEADS.items() if hasattr(head, "kappa")])
-def test_the_predictor_learns_with_a_kappa_of_its_own(name):
-    """All heads but C51's, which is fitted by cross-entropy."""
+def test_the_predictor_learns_with_its_own_kappa(name):
+    """Covers all heads except C51, which is trained by cross-entropy."""
     head = SMALL_HEADS[name]
     learner, explorer = make(head, kappa=0.0625)
     assert (explorer.predictor.head.config.kappa, learner.online.head.config.kappa) == (0.0625, head.kappa)
@@ -101,7 +101,7 @@ def test_a_diagnosis_tells_the_bonus_of_replayed_actions_from_that_of_the_others
     assert explorer.diagnose(batch, torch.Generator()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_where_there_is_one_action_there_are_no_others():
+def test_with_a_single_action_no_bonus_of_other_actions_is_reported():
     factory = small_factory(actions=1)
     learner = Learner(factory, double_q=True)
     explorer = Dpe().build(factory, learner.online, learner.target)
@@ -116,7 +116,7 @@ def gap_of_means(explorer: DpeExplorer, batch) -> torch.Tensor:
 
 
 def test_a_target_whose_quantiles_cross_leaves_a_bonus_that_cannot_be_learned_away():
-    """The loss sees a distribution, in any order; the bonus compares fraction by fraction. NDQFN knows no such rest."""
+    """The loss ignores the order of quantiles, but the bonus compares them by fraction; NDQFN is not affected."""
     rests = {}
     for name in ("qr", "nc-qr"):
         _, explorer = make(replace(SMALL_HEADS[name], kappa=0.01), target="frozen")
@@ -142,7 +142,7 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
         current = Estimate(learner.target.predict(batch.observations, fractions, batch.actions), fractions)
         explorer.learn(batch, current if explorer.wants_target else None, generator)
-    # What incremental IQN says depends on how many fractions it is asked at: more when it learns than when it looks.
+    # Predictions of incremental IQN depend on the number of fractions, which is larger for learning than for acting.
     assert gap_of_means(explorer, batch) < (0.9 if isinstance(head, IncrementalIqn) else 0.4) * first
     for network, old in zip(others, before, strict=True):
         assert all(torch.equal(p, q) for p, q in zip(weights(network), old, strict=True))
@@ -200,7 +200,7 @@ def test_normalisation_divides_by_the_standard_deviation_of_all_bonuses_so_far()
         torch.testing.assert_close(scores, view.mean() + bonus / float(np.std(seen)))
 
 
-def test_before_two_bonuses_differ_they_are_not_scaled():
+def test_bonuses_are_not_scaled_until_two_of_them_differ():
     _, explorer = make(normalise=True)
     assert explorer.deviation == 1.0
 
@@ -233,7 +233,7 @@ def test_the_state_carries_over_to_another_explorer(target):
     assert other.deviation == explorer.deviation
 
 
-def test_a_shared_target_must_be_handed_over():
+def test_a_shared_target_must_be_passed_in():
     _, explorer = make()
     with pytest.raises(TypeError, match="learns from the target network's distributions, but got none"):
         explorer.learn(random_batch(), None, torch.Generator())

@@ -1,158 +1,62 @@
-"""Optimisers: which weights each of them moves, and how."""
+"""The network factory: networks have reproducible weights of their own, and making one draws nothing else."""
 
-import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from monotau.errors import ConfigError, Divergence
+from monotau.networks.factory import prefixed, unprefixed
+from monotau.networks.inputs import InputScaling
 from monotau.networks.optimiser import OptimiserConfig
-from tests.worlds import SMALL_HEADS, small_factory
+from tests.support.networks import SMALL_HEADS, small_factory
 
 
-def test_rmsprop_is_the_centred_one_of_the_nature_dqn():
-    """Two steps by hand: v and m are moving averages with 0.95, the step is g / (sqrt(v - m^2) + epsilon)."""
-    config = OptimiserConfig(method="rmsprop", learning_rate=0.1, epsilon=0.01)
-    network = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).make("online")
-    optimiser = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).make_optimiser(network)
-    bias = network.head.last.advantages.bias
-    value, square, mean = bias.detach()[0].item(), 0.0, 0.0
-    for slope in (1.0, 3.0):
-        optimiser.step((bias[0] * slope).sum())
-        square, mean = 0.95 * square + 0.05 * slope**2, 0.95 * mean + 0.05 * slope
-        value -= 0.1 * slope / ((square - mean**2) ** 0.5 + 0.01)
-        assert bias.detach()[0].item() == pytest.approx(value, rel=1e-4)
+def weights(network):
+    return torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
 
 
-def test_every_weight_belongs_to_one_optimiser():
-    for name, head in SMALL_HEADS.items():
-        network = small_factory(head).make("online")
-        optimiser = small_factory(head).make_optimiser(network)
-        groups = [g["params"] for optimiser in (optimiser.main, *optimiser.apart) for g in optimiser.param_groups]
-        owned = [id(parameter) for group in groups for parameter in group]
-        assert sorted(owned) == sorted(id(parameter) for parameter in network.parameters())
-        assert bool(optimiser.apart) == (name in ("fqf", "ndqfn-fqf"))
-        assert isinstance(optimiser.main, torch.optim.Adam)
-
-
-def test_the_rate_falls_in_a_straight_line_and_stays_beyond_the_end():
-    config = OptimiserConfig(learning_rate=0.5, anneal=0.25)
-    rates = [config.rate(share) for share in (0.0, 0.5, 1.0, 1.5, 100.0)]
-    assert rates == [0.5, 0.3125, 0.125, 0.125, 0.125]
-    assert OptimiserConfig(learning_rate=0.5, anneal=0.0).rate(1.0) == 0.0
-    assert {OptimiserConfig(learning_rate=0.1).rate(share) for share in (0.0, 0.3, 1.0, 7.0)} == {0.1}
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
-def test_a_share_of_the_rate_that_is_none_is_refused_in_one_line(bad):
-    with pytest.raises(ConfigError, match=rf"^optimiser\.anneal is {bad}, but must be a number from 0 to 1: .*$"):
-        OptimiserConfig(anneal=bad)
-
-
-def test_progress_changes_the_steps_of_the_main_optimiser_alone():
-    """By hand: the first centred step is 0.1 * rate-share * g / (sqrt(0.05 g^2 - 0.0025 g^2) + epsilon)."""
-    config = OptimiserConfig(method="rmsprop", learning_rate=0.1, epsilon=0.01, anneal=0.5)
-    factory = replace(small_factory(SMALL_HEADS["fqf"]), optimiser=config)
-    optimiser = factory.make_optimiser(factory.make("online"))
-    bias = optimiser.network.head.network.last.advantages.bias
-    before, apart = bias.detach()[0].item(), [group["lr"] for o in optimiser.apart for group in o.param_groups]
-    optimiser.set_progress(0.5)
-    optimiser.step(2.0 * bias[0])
-    step = before - bias.detach()[0].item()
-    assert step == pytest.approx(0.075 * 2.0 / (math.sqrt(0.05 * 4 - 0.0025 * 4) + 0.01), rel=1e-4)
-    assert [group["lr"] for o in optimiser.apart for group in o.param_groups] == apart
-    assert all(type(group["lr"]) is float for group in optimiser.main.param_groups)
-
-
-def trained(head, method):
-    """A optimiser after three steps down a hill that bends."""
-    factory = replace(small_factory(head), optimiser=OptimiserConfig(method=method, learning_rate=0.01))
-    optimiser = factory.make_optimiser(factory.make("online"))
-    for _ in range(3):
-        step(optimiser)
-    return factory, optimiser
-
-
-def step(optimiser):
-    optimiser.step(sum(((parameter - 1) ** 2).sum() for parameter in optimiser.network.parameters()))
-
-
-@pytest.mark.parametrize("method", ["adam", "rmsprop"])
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
-def test_a_trainer_goes_on_as_if_it_had_not_been_replaced(head, method):
-    factory, old = trained(head, method)
-    new = factory.make_optimiser(factory.make("online"))
-    new.network.load_state_dict(old.network.state_dict())
-    new.load_state({name: tensor.clone() for name, tensor in old.state().items()})
-    for optimiser in (old, new):
-        step(optimiser)
-    for one, other in zip(old.network.parameters(), new.network.parameters(), strict=True):
-        assert torch.equal(one, other)
-    assert old.state().keys() == new.state().keys()
-    assert all(torch.equal(tensor, new.state()[name]) for name, tensor in old.state().items())
+def test_a_network_has_the_same_weights_for_the_same_seed_and_name_and_others_otherwise(head):
+    factory = small_factory(head)
+    first = weights(factory.make("online"))
+    assert torch.equal(weights(factory.make("online")), first)
+    assert torch.equal(weights(small_factory(head).make("online")), first)
+    assert not torch.equal(weights(factory.make("predictor")), first)
+    assert not torch.equal(weights(replace(factory, seed=1).make("online")), first)
 
 
-@pytest.mark.parametrize("method", ["adam", "rmsprop"])
-@pytest.mark.parametrize("head", ["dqn", "fqf"])
-def test_the_memory_foretold_is_that_of_gradients_and_states(head, method):
-    factory, optimiser = trained(SMALL_HEADS[head], method)
-    gradients = sum(parameter.grad.nbytes for parameter in optimiser.network.parameters())
-    remembered = sum(tensor.nbytes for tensor in optimiser.state().values())
-    fresh = factory.make_optimiser(factory.make("online"))
-    assert fresh.memory() == optimiser.memory() == gradients + remembered
+def test_a_network_has_an_output_for_every_action():
+    observations = torch.zeros(4, 1, 5)
+    network = small_factory(SMALL_HEADS["dqn"], actions=6).make("online")
+    assert network.predict(observations, torch.empty(4, 0)).mean().shape == (4, 6)
 
 
-def test_a_trainer_that_has_not_begun_remembers_nothing():
-    factory = small_factory(SMALL_HEADS["fqf"])
-    optimiser = factory.make_optimiser(factory.make("online"))
-    assert optimiser.state() == {}
-    optimiser.load_state({})
-    step(optimiser)
+def test_making_a_network_draws_nothing_from_the_global_generator():
+    torch.manual_seed(3)
+    expected = torch.rand(5)
+    torch.manual_seed(3)
+    small_factory().make("online")
+    assert torch.equal(torch.rand(5), expected)
 
 
-def test_a_memory_that_is_not_of_these_weights_is_refused():
-    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
-    state = optimiser.state()
-    with pytest.raises(RuntimeError, match=r"no optimiser remembers 0\.0\.evil, 7\.0\.step"):
-        optimiser.load_state(state | {"0.0.evil": torch.zeros(1), "7.0.step": torch.zeros(())})
-    with pytest.raises(RuntimeError, match="the memory of optimiser 0 for weight 0 has another shape"):
-        optimiser.load_state(state | {"0.0.exp_avg": torch.zeros(1)})
-    with pytest.raises(KeyError, match="exp_avg_sq"):
-        optimiser.load_state({name: tensor for name, tensor in state.items() if name != "0.0.exp_avg_sq"})
+def test_all_networks_share_the_scaling_of_the_factory():
+    scaling = InputScaling(small_factory().spec, 1, enabled=True)
+    factory = replace(small_factory(), scaling=scaling)
+    assert factory.make("online").torso.scaling is factory.make("predictor").torso.scaling is scaling
+    assert small_factory().make("online").torso.scaling is None
 
 
-@pytest.mark.parametrize(
-    ("slope", "message"),
-    [
-        (math.nan, "the loss is nan and the largest gradient nan"),
-        (math.inf, "the loss is -?inf and the largest gradient inf"),
-    ],
-)
-def test_a_step_out_of_the_finite_numbers_is_not_taken(slope, message):
-    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
-    before = [parameter.detach().clone() for parameter in optimiser.network.parameters()]
-    bias = optimiser.network.head.last.advantages.bias
-    with pytest.raises(Divergence, match=message):
-        optimiser.step(bias[0] * slope)
-    assert all(map(torch.equal, before, optimiser.network.parameters()))
+def test_an_optimiser_gets_the_network_and_the_settings_of_the_factory():
+    factory = replace(small_factory(), optimiser=OptimiserConfig(method="rmsprop", learning_rate=0.125))
+    network = factory.make("online")
+    optimiser = factory.make_optimiser(network)
+    assert optimiser.network is network
+    assert isinstance(optimiser.main, torch.optim.RMSprop)
+    assert [group["lr"] for group in optimiser.main.param_groups] == [0.125]
 
 
-def test_a_gradient_that_is_not_finite_stops_the_step_though_the_loss_is():
-    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
-    bias = optimiser.network.head.last.advantages.bias
-    with pytest.raises(Divergence, match=r"the loss is 0 and the largest gradient (inf|nan)"):
-        optimiser.step((bias - bias.detach()).abs().sqrt().sum())  # the root is steep without end at 0
-
-
-def test_gradients_whose_squares_overflow_are_still_numbers():
-    _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
-    optimiser.step((optimiser.network.head.last.advantages.bias * 1e30).sum())
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_no_action_of_the_head_that_cannot_cross_starts_without_a_spread(seed):
-    network = replace(small_factory(SMALL_HEADS["nc-qr"]), seed=seed).make("online")
-    states = torch.randn(20, 1, 5, generator=torch.Generator().manual_seed(seed))
-    values = network.predict(states, torch.empty(20, 0)).curve()
-    assert (values[..., -1] - values[..., 0] > 0.1).all()
+def test_prefixes_are_added_and_taken_away():
+    tensors = {"a": 1, "b.c": 2}
+    both = prefixed("online", tensors) | prefixed("online2", {"a": 3})
+    assert both == {"online.a": 1, "online.b.c": 2, "online2.a": 3}
+    assert unprefixed("online", both) == tensors

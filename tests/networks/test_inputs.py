@@ -1,4 +1,4 @@
-"""What networks see of vectors: numbers of about unit size, whatever the environment's own units are."""
+"""Input scaling: networks see vectors of about unit size, whatever the units of the environment."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from monotau.agent import Agent
 from monotau.envs.spec import ObservationSpec
 from monotau.networks import inputs
 from monotau.networks.inputs import LARGEST, InputScaling, prepare
-from tests.small_runs import SMALL
-from tests.worlds import small_factory
+from tests.support.networks import small_factory
+from tests.support.small_runs import SMALL
 
 INFINITE = float("inf")
 
@@ -23,7 +23,7 @@ VECTOR = spec([-2, -INFINITE, 1], [2, INFINITE, 3])
 
 
 def batches(count: int, size: int = 3, stack: int = 1) -> list[torch.Tensor]:
-    """Batches of unequal size, of numbers with means and deviations far from 0 and 1."""
+    """Return batches of unequal sizes whose means and deviations are far from 0 and 1."""
     rng = np.random.default_rng(0)
     means, deviations = np.array([1000.0, -3.0, 0.01])[:size], np.array([5.0, 40.0, 0.002])[:size]
     return [
@@ -33,7 +33,7 @@ def batches(count: int, size: int = 3, stack: int = 1) -> list[torch.Tensor]:
 
 
 def naive(seen: list[torch.Tensor], memory: int = 1_000) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation by a moving average over batches, the plain one until there are `memory` of them."""
+    """Return mean and deviation over batches: a plain average for the first `memory` batches, then a moving one."""
     mean = square = 0.0
     for number, batch in enumerate(seen, start=1):
         rate = 1 / min(number, memory)
@@ -47,13 +47,13 @@ def scaled(scaling: InputScaling, observations: torch.Tensor) -> np.ndarray:
     return scaling(prepare(observations, scaling.spec)).numpy()
 
 
-def test_before_anything_is_seen_numbers_stay_as_they_are():
+def test_inputs_are_unchanged_before_the_first_batch():
     observations = torch.tensor([[[0.5, -7.0, 3.0]]])
     assert scaled(InputScaling(VECTOR, 1, enabled=True), observations).tolist() == [[0.5, -7.0, 3.0]]
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_numbers_are_scaled_by_the_statistics_of_what_was_seen_whatever_their_bounds(count):
+def test_inputs_are_scaled_by_the_statistics_of_past_batches_and_not_by_their_bounds(count):
     scaling, seen = InputScaling(VECTOR, 1, enabled=True), batches(count)
     for batch in seen:
         scaling.observe(batch)
@@ -64,7 +64,7 @@ def test_numbers_are_scaled_by_the_statistics_of_what_was_seen_whatever_their_bo
     np.testing.assert_allclose(1 / scaling.factor.numpy(), deviation, rtol=1e-3)
 
 
-def test_statistics_forget_what_is_long_ago(monkeypatch):
+def test_statistics_forget_old_batches(monkeypatch):
     monkeypatch.setattr(inputs, "MEMORY_BATCHES", 3)
     scaling, seen = InputScaling(VECTOR, 1, enabled=True), batches(8)
     for number, batch in enumerate(seen):
@@ -86,7 +86,7 @@ def test_each_frame_of_a_stack_has_statistics_of_its_own():
     np.testing.assert_allclose(scaled(scaling, observed)[0], expected, rtol=1e-2, atol=1e-3)
 
 
-def test_what_never_varies_becomes_zero_and_what_is_wild_is_cut():
+def test_constant_inputs_become_zero_and_extreme_inputs_are_clipped():
     scaling = InputScaling(VECTOR, 1, enabled=True)
     constant = torch.tensor([[[5.0, 0.0, 1e6]]]).expand(6, 1, 3)
     for _ in range(3):

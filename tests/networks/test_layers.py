@@ -1,4 +1,4 @@
-"""Noise and dueling, worked out by hand."""
+"""Layers with noise and dueling against results worked out by hand."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 
 from monotau.networks import Role, layers
 from monotau.networks.layers import ActionLayer, Layers, Linear, product
-from tests.worlds import SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_NDQFN, random_batch, small_factory
 
 
 def test_a_layer_starts_without_noise_and_equals_a_plain_product():
@@ -155,11 +155,11 @@ def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bia
     assert len(used) == 1
     torch.testing.assert_close(outputs, naive)
     expected = torch.autograd.grad(naive, learned, flowing)
-    # What follows a product may be done in place.
+    # The result of a product may be modified in place.
     torch.testing.assert_close(torch.autograd.grad(outputs.add_(1.0).mul_(1.0), learned, flowing), expected)
 
 
-def test_the_library_for_large_products_is_left_alone_where_it_is_of_no_use(monkeypatch):
+def test_the_library_for_large_products_is_not_used_where_it_does_not_help(monkeypatch):
     monkeypatch.setattr(layers, "onednn_is_quicker", lambda: True)
     monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: pytest.fail("it was used"))
     weight = torch.randn(6, 5)

@@ -1,4 +1,4 @@
-"""Torsos see the same picture however it is stored."""
+"""Torsos: feature sizes, scaling of pixels, and independence from the memory layout of images."""
 
 import pytest
 import torch
@@ -6,20 +6,8 @@ import torch
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError
 from monotau.networks.torsos import TORSOS, Compact, Dopamine, Mlp, Nature, Small, default_torso, prepare
+from tests.support.networks import ATARI, image
 
-
-def image(*shape, dtype="uint8", channels_last=False, scale=1 / 255):
-    return ObservationSpec(
-        kind="image",
-        shape=shape,
-        dtype=dtype,
-        channels_last=channels_last,
-        scale=scale,
-        size=torch.Size(shape).numel(),
-    )
-
-
-ATARI = image(84, 84)
 VECTOR = ObservationSpec(kind="vector", shape=(4,), dtype="float32", channels_last=False, scale=1.0, size=4)
 STATES = ObservationSpec(kind="discrete", shape=(), dtype="int64", channels_last=False, scale=1.0, size=6)
 
@@ -33,18 +21,18 @@ def test_atari_features_have_the_published_sizes():
 
 
 def test_the_features_of_the_compact_torso_cannot_all_die():
-    """Not even with weights under which, without the norm, no feature is above zero in any state."""
+    """The biases below would make every feature negative if there were no norm."""
     torso = Compact(width=50).build(ATARI, 4, "fp32")
     with torch.no_grad():
         torso.body[1].bias.fill_(-1000.0).add_(torch.randn(50))
     features = torso(torch.randint(0, 256, (8, 4, 84, 84), dtype=torch.uint8))
     assert ((features > 0).sum(dim=1) >= 10).all()
     assert torso.body[1].weight.requires_grad
-    assert features.std(dim=0).max() > 1e-3  # and they still tell states apart
+    assert features.std(dim=0).max() > 1e-3  # and they still distinguish states
 
 
 @pytest.mark.parametrize("torso", [Compact(), Nature()])
-def test_the_way_back_has_the_channels_last_in_memory_and_the_same_gradients(torso, monkeypatch):
+def test_the_backward_pass_uses_channels_last_memory_and_gives_the_same_gradients(torso, monkeypatch):
     frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
     made = torso.build(ATARI, 4, "fp32")
     assert prepare(frames, ATARI).is_contiguous(memory_format=torch.channels_last)
@@ -66,7 +54,7 @@ def test_pixels_are_scaled_to_unit_range():
     assert prepare(white, ATARI).unique().tolist() == [1.0]
 
 
-def test_channels_last_and_first_are_one_picture():
+def test_channels_last_and_channels_first_give_the_same_features():
     last, first = image(10, 9, 3, channels_last=True), image(3, 10, 9)
     frames = torch.randint(0, 256, (2, 2, 10, 9, 3), dtype=torch.uint8)
     torch.testing.assert_close(prepare(frames, last), prepare(frames.permute(0, 1, 4, 2, 3), first))
@@ -75,7 +63,7 @@ def test_channels_last_and_first_are_one_picture():
 
 
 def test_a_discrete_state_is_one_hot_for_each_frame_of_the_stack():
-    """Its one number is the root of the number of states, so that the mean square is 1."""
+    """The single nonzero entry is the root of the number of states, which makes the mean square 1."""
     one_hot = torch.tensor([[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]])
     torch.testing.assert_close(prepare(torch.tensor([[1, 5]]), STATES), 6**0.5 * one_hot)
 
@@ -102,7 +90,7 @@ def test_images_may_be_taken_as_vectors():
 
 
 @pytest.mark.parametrize("name", ["small", "compact", "nature", "dopamine"])
-def test_a_torso_that_cannot_see_says_so(name):
+def test_a_torso_refuses_observations_it_cannot_process(name):
     with pytest.raises(ConfigError, match=f"torso '{name}' needs images of at least .* observations are vectors"):
         TORSOS[name]().build(VECTOR, 1, "fp32")
 
@@ -114,6 +102,6 @@ def test_sizes_below_one_are_refused():
         Small(channels=0)
 
 
-def test_more_layers_than_learn_are_refused():
+def test_more_layers_than_can_learn_are_refused():
     with pytest.raises(ConfigError, match=r"torso\.layers is 101, but must be at most 100"):
         Mlp(layers=101)

@@ -12,8 +12,7 @@ from monotau.report.quantiles import MOST_ENVS, MOST_PANELS, quantile_section
 from monotau.report.runs import read_runs
 from monotau.report.states import Answers, ask
 from tests.report.made_up import evaluation, fake_run, ignore
-from tests.small_runs import SMALL, small_run
-from tests.tiny_runs import train_undrawn
+from tests.support.small_runs import SMALL, small_run, train_undrawn
 
 COIN = "monotau/TwoStepCoin-v0"
 

@@ -12,7 +12,7 @@ from monotau.agent import Agent
 from monotau.learning.evaluate import falls_and_changes
 from monotau.report.quantiles import falling_stretches, telling_actions, telling_state
 from monotau.report.states import MOST_CURVES, STATES, Answers, Sets, ask, fixed_states
-from tests.small_runs import Frames
+from tests.support.envs import Frames
 
 SMALL_HEAD = {"torso": {"width": 8}, "head": {"hidden": 8}}
 

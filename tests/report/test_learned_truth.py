@@ -10,8 +10,7 @@ from monotau.envs.probes import TwoStepCoin
 from monotau.report.runs import read_runs
 from monotau.report.truth import TAUS, distance_to, knows_truth, true_quantiles, truth_section
 from tests.report.made_up import fake_run, ignore
-from tests.small_runs import SMALL, small_run
-from tests.tiny_runs import train_undrawn
+from tests.support.small_runs import SMALL, small_run, train_undrawn
 
 COIN = "monotau/TwoStepCoin-v0"
 

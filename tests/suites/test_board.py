@@ -1,4 +1,4 @@
-"""What is shown of a suite, on a terminal and elsewhere."""
+"""The progress display of a suite, on a terminal and without one."""
 
 import io
 import json
@@ -29,11 +29,11 @@ def track(tmp_path, index, **known) -> Track:
     ("seconds", "shown"),
     [(None, ""), (0, "0:00"), (61.6, "1:02"), (3_599.7, "1:00:00"), (90_061, "1 d 01 h"), (1e8, "1,157 d 09 h")],
 )
-def test_times_are_written_as_people_say_them(seconds, shown):
+def test_durations_are_formatted_for_people(seconds, shown):
     assert clock(seconds) == shown
 
 
-def test_the_table_has_what_runs_first_and_says_what_there_is_no_room_for(tmp_path):
+def test_the_table_lists_running_cells_first_and_counts_those_that_do_not_fit(tmp_path):
     tracks = [track(tmp_path, i) for i in range(40)]
     tracks[20].state, tracks[20].started_step, tracks[20].progress = "running", 1_500, Progress(1_500, 6_000, 12.345)
     tracks[30].state, tracks[30].reason = "failed", "broken"
@@ -48,23 +48,23 @@ def test_the_table_has_what_runs_first_and_says_what_there_is_no_room_for(tmp_pa
     assert "... and 29 more" in lines[-1]
 
 
-def test_the_time_left_counts_what_waits_like_what_ran(tmp_path, monkeypatch):
+def test_the_time_left_assumes_that_waiting_runs_take_as_long_as_finished_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(boards.time, "monotonic", lambda: 1_000.0)
     tracks = [track(tmp_path, i) for i in range(6)]
     board = Board("mine", tracks, screen(terminal=True), jobs=2)
     assert board.eta_seconds() is None
     tracks[0].state, tracks[0].seconds = "finished", 100.0
     tracks[1].state, tracks[1].started, tracks[1].progress = "running", 900.0, Progress(500, 1_000)
-    # 100 s left of the one that runs, four that wait for (100 + 200) / 2 each, two at a time
+    # The running cell needs 100 s more; four waiting cells take (100 + 200) / 2 each, two at a time.
     assert board.eta_seconds() == (100 + 4 * 150) / 2
     for each in tracks[2:]:
         each.state = "finished"
     assert board.eta_seconds() == 100.0
-    tracks[1].started_step = 500  # nothing is known of how fast it is
+    tracks[1].started_step = 500  # its speed is still unknown
     assert board.eta_seconds() is None
 
 
-def test_on_a_narrow_terminal_names_give_way_before_numbers(tmp_path):
+def test_a_narrow_terminal_shortens_names_before_numbers(tmp_path):
     console = Console(file=io.StringIO(), force_terminal=True, width=60, height=20, color_system=None)
     one = track(tmp_path, 1, state="running", started_step=1, progress=Progress(123_456, 500_000, 1.25))
     one.name = "a-very-long-name-of-a-method_MinAtar-SpaceInvaders-v1_seed12"
@@ -76,7 +76,7 @@ def test_on_a_narrow_terminal_names_give_way_before_numbers(tmp_path):
     assert "1.25" in row
 
 
-def test_elsewhere_each_change_is_a_line(tmp_path):
+def test_without_a_terminal_each_change_is_a_line(tmp_path):
     console = screen(terminal=False)
     one = track(tmp_path, 1)
     board = Board("mine", [one], console, jobs=1)
@@ -117,7 +117,7 @@ def test_elsewhere_each_change_is_a_line(tmp_path):
         ("{", ""),
     ],
 )
-def test_a_run_that_finished_with_warnings_is_told_as_such(outcome, told, tmp_path):
+def test_a_run_that_finished_with_warnings_is_reported_as_such(outcome, told, tmp_path):
     console, one = screen(terminal=False), track(tmp_path, 1, state="finished")
     one.directory.mkdir(parents=True, exist_ok=True)
     (one.directory / "result.json").write_text(outcome)
@@ -125,7 +125,7 @@ def test_a_run_that_finished_with_warnings_is_told_as_such(outcome, told, tmp_pa
     assert text(console) == f"run1 finished by another process{told}\n"
 
 
-def test_on_a_terminal_progress_is_read_as_it_is_written(tmp_path, monkeypatch):
+def test_on_a_terminal_progress_is_read_while_runs_write_it(tmp_path, monkeypatch):
     console, one = screen(terminal=True), track(tmp_path, 1, state="running")
     board = Board("mine", [one], console, jobs=1)
     monkeypatch.setattr(boards, "LOOK_SECONDS", -1.0)
@@ -138,7 +138,7 @@ def test_on_a_terminal_progress_is_read_as_it_is_written(tmp_path, monkeypatch):
     assert "4,321" in text(console)
 
 
-def test_progress_is_read_from_the_end_and_torn_lines_are_left_out(tmp_path):
+def test_progress_is_read_from_the_end_of_the_log_without_partial_lines(tmp_path):
     assert read_progress(tmp_path) == Progress()
     (tmp_path / "config.json").write_text(json.dumps({"steps": 900_000}))
     lines = [json.dumps({"step": i, "kind": "train", "more": "x" * 50}) for i in range(500)]
@@ -150,7 +150,7 @@ def test_progress_is_read_from_the_end_and_torn_lines_are_left_out(tmp_path):
     assert read_progress(tmp_path) == Progress()
 
 
-def test_where_runs_are_is_shown_if_there_are_several_places_and_room_for_it(tmp_path):
+def test_the_node_of_each_run_is_shown_if_there_are_several_and_the_terminal_is_wide(tmp_path):
     one = track(tmp_path, 1, state="running", tries=1, place="10.0.0.17")
     for width, shown in ((boards.WIDE + boards.NODE_WIDTH, True), (boards.WIDE + boards.NODE_WIDTH - 1, False)):
         console = Console(file=io.StringIO(), force_terminal=True, width=width, height=20, color_system=None)
@@ -164,13 +164,13 @@ def test_where_runs_are_is_shown_if_there_are_several_places_and_room_for_it(tmp
     assert text(console).splitlines() == ["run1 started on 10.0.0.17", "run1 started on 10.0.0.17, try 3"]
 
 
-def test_where_others_decide_the_time_left_goes_by_how_many_run(tmp_path, monkeypatch):
+def test_without_a_job_limit_the_time_left_follows_the_number_of_running_cells(tmp_path, monkeypatch):
     monkeypatch.setattr(boards.time, "monotonic", lambda: 1_000.0)
     tracks = [track(tmp_path, i) for i in range(8)]
     for each in tracks[:3]:
         each.state, each.started, each.progress = "running", 900.0, Progress(500, 1_000)
     board = Board("mine", tracks, screen(terminal=True), jobs=None)
-    # 100 s left of each of three, and five that wait for 200 s each, three at a time
+    # Three running cells need 100 s more each; five waiting cells take 200 s each, three at a time.
     assert board.eta_seconds() == (300 + 5 * 200) / 3
     tracks[0].seconds = 200.0
     for each in tracks[:3]:
@@ -178,7 +178,7 @@ def test_where_others_decide_the_time_left_goes_by_how_many_run(tmp_path, monkey
     assert board.eta_seconds() == 5 * 200
 
 
-def test_that_nothing_runs_is_said_after_a_while_and_once(tmp_path, monkeypatch):
+def test_a_long_wait_without_running_cells_is_reported_once(tmp_path, monkeypatch):
     clocks = iter((1_000.0, 1_001.0, 1_059.0, 1_061.0, 1_200.0, 1_200.0, 1_259.0, 1_261.0))
     monkeypatch.setattr(boards.time, "monotonic", lambda: next(clocks))
     console, tracks = screen(terminal=False), [track(tmp_path, i) for i in range(3)]

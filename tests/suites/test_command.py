@@ -1,4 +1,4 @@
-"""`monotau suite` from end to end: cells are the runs that `train` makes, and nothing is run twice or lost."""
+"""`monotau suite` from end to end: cells equal runs of `monotau train`, and no cell is lost or run twice."""
 
 import io
 import json
@@ -11,64 +11,28 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 from rich.console import Console
 
 from monotau import cli
 from monotau.distributed import collector
 from monotau.errors import ConfigError
-from monotau.runs import runner
 from monotau.runs.process import locked
 from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
 from monotau.suites.estimate import LEFT_BEHIND, estimate_method
 from monotau.suites.grid import read_suite
-from tests.small_runs import silent
-
-TINY = {
-    "presets": ["dqn", "ndqfn"],
-    "envs": ["monotau/Coin-v0"],
-    "seeds": 1,
-    "settings": {
-        "steps": 60,
-        "iteration_steps": 20,
-        "log_every_steps": 10,
-        "torso": {"width": 8, "layers": 1},
-        "head": {"hidden": 8},
-        "replay": {"capacity_steps": 60, "warmup_steps": 10},
-        "update": {"batch_size": 4},
-        "evaluation": {"episodes": 2, "num_envs": 2},
-    },
-}
-
-
-def written(place: Path, **changes) -> str:
-    path = place / "mine.yaml"
-    path.write_text(yaml.safe_dump(TINY | changes))
-    return str(path)
-
-
-def said(given: SuiteCommand) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    run_suite(given, console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def ends(out: Path) -> dict[str, bytes]:
-    """What was learned in each run."""
-    return {path.parent.parent.name: path.read_bytes() for path in out.glob("*/agent/*.safetensors")}
+from tests.support.small_runs import silent, skip_figures
+from tests.support.suites import TINY_SUITE, learned_weights, output_of, suite_file, wait_for
 
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):  # which takes longer than all the rest
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    skip_figures(monkeypatch)
 
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    """Run cells here, one after another: what a process costs is mostly its start."""
+    """Run cells in this process, one after another, because starting a process takes longer than a cell."""
     started: list[list[str]] = []
 
     class Here:
@@ -90,9 +54,9 @@ def in_this_process(monkeypatch):
 
 
 def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_process, monkeypatch):
-    file, out = written(tmp_path), tmp_path / "out"
+    file, out = suite_file(tmp_path), tmp_path / "out"
     monkeypatch.setattr(commands, "cores", lambda: 1)
-    text = said(SuiteCommand(suite=file, out=out, jobs=9))
+    text = output_of(SuiteCommand(suite=file, out=out, jobs=9))
     assert "warning: 2 x 1 threads on 1 cores" in text
     assert "2 runs, 2 to do, 2 at once" in text
     assert "2 of 2 runs are finished" in text
@@ -108,40 +72,44 @@ def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_p
             str(tmp_path / "alone"),
         ]
     )
-    assert (tmp_path / "alone/agent/weights.safetensors").read_bytes() == ends(out)["dqn_monotau-Coin-v0_seed0"]
+    assert (tmp_path / "alone/agent/weights.safetensors").read_bytes() == learned_weights(out)[
+        "dqn_monotau-Coin-v0_seed0"
+    ]
     assert not (out / "dqn_monotau-Coin-v0_seed0" / "checkpoints").exists()
     record = json.loads((out / "suite.json").read_text())
     assert record["cells"]["ndqfn_monotau-Coin-v0_seed0"] == {"method": "ndqfn", "env": "monotau/Coin-v0", "seed": 0}
-    before = ends(out)
-    assert "2 runs, 0 to do" in said(SuiteCommand(suite=file, out=out, jobs=2))
+    before = learned_weights(out)
+    assert "2 runs, 0 to do" in output_of(SuiteCommand(suite=file, out=out, jobs=2))
     assert len(in_this_process) == 2
     assert "3 of 3" not in text
-    # A grid that grew runs what is new, and one with other settings is refused.
-    assert "4 runs, 2 to do" in said(SuiteCommand(suite=written(tmp_path, seeds=2), out=out, keep_checkpoints=True))
+    # A grown grid runs only its new cells; a grid with other settings is refused.
+    assert "4 runs, 2 to do" in output_of(
+        SuiteCommand(suite=suite_file(tmp_path, seeds=2), out=out, keep_checkpoints=True)
+    )
     assert (out / "dqn_monotau-Coin-v0_seed1" / "checkpoints").exists()
-    assert {name: ends(out)[name] for name in before} == before
-    # A grid that shrank says what it does not have.
-    text = said(SuiteCommand(suite=written(tmp_path, seeds=[1]), out=out))
+    assert {name: learned_weights(out)[name] for name in before} == before
+    # A shrunken grid names the runs that no longer belong to it.
+    text = output_of(SuiteCommand(suite=suite_file(tmp_path, seeds=[1]), out=out))
     assert "not of this suite: dqn_monotau-Coin-v0_seed0, ndqfn_monotau-Coin-v0_seed0" in text
-    other = written(tmp_path, settings=TINY["settings"] | {"gamma": 0.5})
+    other = suite_file(tmp_path, settings=TINY_SUITE["settings"] | {"gamma": 0.5})
     with pytest.raises(ConfigError, match=r"dqn_monotau-Coin-v0_seed\d holds another run: it differs in gamma"):
-        said(SuiteCommand(suite=other, out=out))
+        output_of(SuiteCommand(suite=other, out=out))
 
 
 def test_a_run_keeps_the_threads_it_began_with(tmp_path, in_this_process):
-    file, out = written(tmp_path, presets=["dqn"]), tmp_path / "out"
-    said(SuiteCommand(suite=file, out=out, threads=2))
+    file, out = suite_file(tmp_path, presets=["dqn"]), tmp_path / "out"
+    output_of(SuiteCommand(suite=file, out=out, threads=2))
     config = json.loads((out / "dqn_monotau-Coin-v0_seed0/config.json").read_text())
     assert config["threads"] == 2
-    (out / "suite.json").unlink()  # so that runs are looked at themselves
-    assert "1 runs, 0 to do" in said(SuiteCommand(suite=file, out=out, threads=1))
+    (out / "suite.json").unlink()  # forces a look into the runs themselves
+    assert "1 runs, 0 to do" in output_of(SuiteCommand(suite=file, out=out, threads=1))
 
 
-def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, in_this_process, monkeypatch):
+def test_a_failed_run_is_reported_and_sets_the_exit_code(tmp_path, in_this_process, monkeypatch):
     def fail(*_, **__):
         raise ConfigError("it must not be")
 
-    file, out = written(tmp_path), tmp_path / "out"
+    file, out = suite_file(tmp_path), tmp_path / "out"
     monkeypatch.setattr(commands, "run_cell", fail)
     console = Console(file=io.StringIO(), width=200)
     with pytest.raises(SystemExit) as stop:
@@ -151,10 +119,10 @@ def test_a_failed_run_is_told_and_the_exit_code_says_so(tmp_path, in_this_proces
     assert console.file.getvalue().count("failed dqn_monotau-Coin-v0_seed0: exit code 2") == 1  # type: ignore[attr-defined]
 
 
-def test_one_cell_by_its_index(tmp_path):
-    file, out = written(tmp_path), tmp_path / "out"
+def test_a_single_cell_can_be_run_by_its_index(tmp_path):
+    file, out = suite_file(tmp_path), tmp_path / "out"
     run_suite(SuiteCommand(suite=file, out=out, index=1, keep_checkpoints=True), silent())
-    assert [*ends(out)] == ["ndqfn_monotau-Coin-v0_seed0"]
+    assert [*learned_weights(out)] == ["ndqfn_monotau-Coin-v0_seed0"]
     assert (out / "ndqfn_monotau-Coin-v0_seed0" / "checkpoints").exists()
     assert (out / "suite.json").exists()
 
@@ -171,9 +139,9 @@ def test_one_cell_by_its_index(tmp_path):
         ({"slurm": True, "dry_run": True}, "--dry-run and --slurm are given"),
     ],
 )
-def test_what_cannot_be_asked_for(tmp_path, changes, message):
+def test_invalid_combinations_of_options_are_refused(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
-        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", **changes))
+        output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", **changes))
     assert not (tmp_path / "out").exists()
 
 
@@ -181,34 +149,34 @@ def test_more_runs_at_once_than_there_is_memory_for_are_refused(tmp_path, monkey
     monkeypatch.setattr(commands, "available_bytes", lambda: 700_000_000)
     message = r"--jobs is 2, and runs take up to 0.4 GB each, but only 0.7 GB are available: use --jobs 1, or --force"
     with pytest.raises(ConfigError, match=message):
-        said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out", jobs=2))
+        output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", jobs=2))
 
 
-def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
+def test_a_directory_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").touch()
     for changes in ({}, {"index": 0}, {"slurm": True}):
         with pytest.raises(ConfigError, match=r"--out .*file/out.* cannot be made: Not a directory"):
-            said(SuiteCommand(suite=written(tmp_path), out=tmp_path / "file" / "out", **changes))
+            output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "file" / "out", **changes))
 
 
 def test_settings_that_do_not_fit_are_refused_before_anything_starts(tmp_path):
-    file = written(tmp_path, presets={"dqn": {}, "ndqfn": {"head": {"knotts": 3}}})
+    file = suite_file(tmp_path, presets={"dqn": {}, "ndqfn": {"head": {"knotts": 3}}})
     with pytest.raises(ConfigError, match=r"the setting 'head.knotts' is unknown. Did you mean 'head.knots'"):
-        said(SuiteCommand(suite=file, out=tmp_path / "out"))
-    file = written(tmp_path, envs=["monotau/Coin-v0", "monotau/Con-v0"])
+        output_of(SuiteCommand(suite=file, out=tmp_path / "out"))
+    file = suite_file(tmp_path, envs=["monotau/Coin-v0", "monotau/Con-v0"])
     with pytest.raises(ConfigError, match=r"env.id 'monotau/Con-v0' is unknown"):
-        said(SuiteCommand(suite=file, out=tmp_path / "out"))
+        output_of(SuiteCommand(suite=file, out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_directory_that_is_something_else_is_refused(tmp_path):
-    file = written(tmp_path)
+    file = suite_file(tmp_path)
     with pytest.raises(ConfigError, match=r"mine.yaml, which is a file or a single run; a suite needs a directory"):
-        said(SuiteCommand(suite=file, out=Path(file)))
+        output_of(SuiteCommand(suite=file, out=Path(file)))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").touch()
     with pytest.raises(ConfigError, match="which is a file or a single run"):
-        said(SuiteCommand(suite=file, out=tmp_path / "run"))
+        output_of(SuiteCommand(suite=file, out=tmp_path / "run"))
 
 
 def test_a_second_driver_is_refused(tmp_path):
@@ -218,13 +186,15 @@ def test_a_second_driver_is_refused(tmp_path):
         locked(tmp_path / "out"),
         pytest.raises(ConfigError, match=r"process \d+ is training into the suite's directory"),
     ):
-        run_suite(SuiteCommand(suite=written(tmp_path), out=tmp_path / "out"), console)
+        run_suite(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out"), console)
     assert "finished" not in console.file.getvalue()  # type: ignore[attr-defined]
     assert not (tmp_path / "out" / "suite.json").exists()
 
 
 def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
-    text = said(SuiteCommand(suite=written(tmp_path, seeds=3), out=tmp_path / "out", dry_run=True, jobs=3, scale=0.5))
+    text = output_of(
+        SuiteCommand(suite=suite_file(tmp_path, seeds=3), out=tmp_path / "out", dry_run=True, jobs=3, scale=0.5)
+    )
     assert not (tmp_path / "out").exists()
     assert "methods (2): dqn, ndqfn" in text
     assert "runs (6, 0 finished; scale 0.5), by their --index:" in text
@@ -238,16 +208,16 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
     assert "By a trial of a few updates on this machine" in text
 
 
-def test_a_trial_of_a_run_with_actors_starts_none(tmp_path, monkeypatch):
+def test_the_trial_for_an_estimate_starts_no_actors(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "connected_for_actors", lambda *_: pytest.fail("actors were started"))
-    settings = TINY["settings"] | {"actors": 3, "actor": {"epsilon": 0.2}}
-    text = said(SuiteCommand(suite=written(tmp_path, settings=settings), out=tmp_path / "out", dry_run=True))
+    settings = TINY_SUITE["settings"] | {"actors": 3, "actor": {"epsilon": 0.2}}
+    text = output_of(SuiteCommand(suite=suite_file(tmp_path, settings=settings), out=tmp_path / "out", dry_run=True))
     assert "By a trial of a few updates on this machine" in text
 
 
 def test_a_job_array_has_a_task_for_each_cell(tmp_path):
     out = tmp_path / "out"
-    assert "6 tasks" in said(SuiteCommand(suite=written(tmp_path, seeds=3), out=out, slurm=True, threads=4))
+    assert "6 tasks" in output_of(SuiteCommand(suite=suite_file(tmp_path, seeds=3), out=out, slurm=True, threads=4))
     script = (out / "suite.sbatch").read_text()
     assert "#SBATCH --array=0-5" in script
     assert "#SBATCH --cpus-per-task=4" in script
@@ -266,12 +236,12 @@ def test_suites_are_listed_and_explained(capsys):
     assert "--dry-run" in capsys.readouterr().out
 
 
-LONGER = TINY["settings"] | {"steps": 3_000, "iteration_steps": 100}
+LONGER = TINY_SUITE["settings"] | {"steps": 3_000, "iteration_steps": 100}
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path):
-    file = written(tmp_path, settings=LONGER, seeds=2)
+def test_an_interrupted_or_killed_driver_resumes_and_ends_the_same(tmp_path):
+    file = suite_file(tmp_path, settings=LONGER, seeds=2)
     words = [sys.executable, "-m", "monotau", "suite", file, "--jobs", "2", "--out"]
     subprocess.run([*words, str(tmp_path / "whole")], check=True, capture_output=True)
     out = tmp_path / "cut"
@@ -289,19 +259,14 @@ def test_a_driver_that_is_interrupted_or_killed_goes_on_to_the_same_end(tmp_path
             assert "the same command goes on" in text
     done = subprocess.run([*words, str(out)], check=True, capture_output=True, text=True)
     assert "4 of 4 runs are finished" in done.stdout
-    assert ends(out) == ends(tmp_path / "whole")
-    assert len(ends(out)) == 4
+    assert learned_weights(out) == learned_weights(tmp_path / "whole")
+    assert len(learned_weights(out)) == 4
 
 
-def wait_for(what, seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def test_what_a_run_leaves_on_disk_is_about_what_was_estimated(tmp_path):
-    suite = read_suite(written(tmp_path, presets=["ndqfn-dpe"], settings=TINY["settings"] | {"head": {"hidden": 256}}))
+def test_the_estimated_disk_space_is_close_to_what_a_run_leaves_behind(tmp_path):
+    suite = read_suite(
+        suite_file(tmp_path, presets=["ndqfn-dpe"], settings=TINY_SUITE["settings"] | {"head": {"hidden": 256}})
+    )
     run_suite(SuiteCommand(suite=str(tmp_path / "mine.yaml"), out=tmp_path / "out", index=0), silent())
     left = sum(path.stat().st_size for path in (tmp_path / "out" / suite.cells[0].name).rglob("*") if path.is_file())
     estimated = estimate_method(suite, suite.methods[0], suite.cells, threads=1)

@@ -1,4 +1,4 @@
-"""Suites: what their files may say, the cells they mean, and the settings each cell gets."""
+"""Suite files: their contents, the cells they expand to, and the settings of each cell."""
 
 import json
 
@@ -7,7 +7,8 @@ import pytest
 from monotau.config.resolve import resolve
 from monotau.envs.games import GAME_SETS
 from monotau.errors import ConfigError
-from monotau.suites.grid import BUILT_IN, Suite, built_in, read_suite, to_suite
+from monotau.suites.grid import Suite, read_suite, to_suite
+from monotau.suites.listing import BUILT_IN, built_in
 from monotau.suites.scaling import scaled
 
 PLAIN = {
@@ -66,7 +67,7 @@ def test_a_cell_is_what_train_would_run_with_the_same_settings():
     assert grid.resolve(grid.cells[0]).config == resolve("dqn", *layers).config
 
 
-def test_threads_are_the_suites_if_it_names_them_and_the_pools_if_not():
+def test_a_cell_takes_the_threads_of_its_suite_or_else_those_of_the_pool():
     assert suite().resolve(suite().cells[0], threads=3).config.threads == 3
     named = suite(settings={"threads": 2})
     assert named.resolve(named.cells[0], threads=3).config.threads == 2
@@ -77,7 +78,7 @@ def test_an_override_may_choose_another_part():
     assert type(grid.resolve(grid.cells[0]).config.explorer).__name__ == "Dltv"
 
 
-def test_sets_of_games_stand_for_their_games_and_a_number_for_so_many_seeds():
+def test_a_game_set_expands_to_its_games_and_a_number_to_that_many_seeds():
     grid = suite(envs=["paper-six"], seeds=2, overrides={"": {}})
     assert len(grid.places) == len(GAME_SETS["paper-six"][1])
     assert grid.cells[0].place.config.title == "ALE/MontezumaRevenge-v5 noop"
@@ -87,7 +88,7 @@ def test_sets_of_games_stand_for_their_games_and_a_number_for_so_many_seeds():
     assert sticky.cells[0].name == "dqn-plain_ALE-Pong-v5-sticky_seed3"
 
 
-def test_what_is_recorded_reads_as_the_same_suite(tmp_path):
+def test_a_recorded_suite_is_read_back_as_the_same_suite(tmp_path):
     grid = to_suite("mine", PLAIN, scale=0.5)
     path = tmp_path / "suite.json"
     path.write_text(json.dumps(grid.record()))
@@ -128,7 +129,7 @@ def test_what_is_recorded_reads_as_the_same_suite(tmp_path):
         ({"scale": "small"}, "the scale is 'small', but must be"),
     ],
 )
-def test_what_a_file_must_not_say(changes, message):
+def test_invalid_suite_files_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         suite(**changes)
 
@@ -176,5 +177,5 @@ def test_built_in_suites_have_settings_that_work_at_any_scale(name):
 
 
 @pytest.mark.parametrize("name", ["minatar-others", "minatar-activation"])
-def test_what_is_read_beside_another_suite_has_its_settings(name):
+def test_companion_suites_share_the_settings_of_minatar_evidence(name):
     assert read_suite(name).settings == read_suite("minatar-evidence").settings

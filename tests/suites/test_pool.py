@@ -1,199 +1,168 @@
-"""The pool, with processes that take no time: how many at once, what is tried again, and how it stops."""
+"""The pool of cells, tested with short scripts: concurrency, retries and stopping."""
 
 import os
 import signal
-import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from monotau.errors import StorageFault
 from monotau.runs.process import locked
-from monotau.suites import pool as pools
+from monotau.suites import pool as pool_module
 from monotau.suites.pool import Pool, last_words
 from monotau.suites.track import Track
 from monotau.suites.workers import local as workings
 from monotau.suites.workers.local import Began, LocalWorkers, Outcome, Workers
-
-COUNT = """
-import os, pathlib, sys, time
-marks = pathlib.Path(sys.argv[1]); index = sys.argv[2]
-def try_number():
-    number = len(list(marks.glob(f"{index}.try*"))) + 1
-    (marks / f"{index}.try{number}").write_text(str(os.getpid()))
-    return number
-"""
+from tests.support.suites import ScriptedPool
 
 
-class Bench:
-    """A pool over scripts instead of runs."""
-
-    def __init__(self, place: Path, script: str, count: int, jobs: int = 2, retries: int = 2, threads: int = 1) -> None:
-        self.marks = place / "marks"
-        self.marks.mkdir()
-        self.tracks = [Track(index=i, name=f"cell{i}", directory=place / f"cell{i}") for i in range(count)]
-        self.shown: list[tuple[str, str]] = []
-        workers = LocalWorkers(
-            lambda index: [sys.executable, "-c", COUNT + script, str(self.marks), str(index)],
-            logs=place / "logs",
-            jobs=jobs,
-            threads=threads,
-        )
-        self.pool = Pool(self.tracks, workers, out=place, retries=retries)
-
-    def run(self) -> "Bench":
-        self.pool.run(lambda track: self.shown.append((track.name, track.state)) if track else None)
-        return self
-
-    def states(self) -> list[str]:
-        return [track.state for track in self.tracks]
-
-    def tries(self) -> list[int]:
-        return [track.tries for track in self.tracks]
+def local_pool(place: Path, script: str, count: int, jobs: int = 2, retries: int = 2, threads: int = 1) -> ScriptedPool:
+    return ScriptedPool(place, script, count, partial(LocalWorkers, jobs=jobs, threads=threads), retries)
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(pools, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(pool_module, "POLL_SECONDS", 0.01)
 
 
-def test_all_are_run_and_never_more_at_once_than_allowed(tmp_path):
+def test_all_cells_run_and_never_more_at_once_than_allowed(tmp_path):
     script = """
 (marks / f"{index}.on").touch()
 time.sleep(0.15)
 (marks / f"{index}.most{len(list(marks.glob('*.on')))}").touch()
 (marks / f"{index}.on").unlink()
 """
-    bench = Bench(tmp_path, script, count=5).run()
-    assert bench.states() == ["finished"] * 5
-    together = {int(path.suffix.removeprefix(".most")) for path in bench.marks.glob("*.most*")}
+    pool = local_pool(tmp_path, script, count=5).run()
+    assert pool.states() == ["finished"] * 5
+    together = {int(path.suffix.removeprefix(".most")) for path in pool.marks.glob("*.most*")}
     assert together <= {1, 2}
     assert 2 in together
-    assert bench.shown.count(("cell3", "running")) == bench.shown.count(("cell3", "finished")) == 1
-    assert all(track.seconds and track.seconds > 0.1 for track in bench.tracks)
+    assert pool.shown.count(("cell3", "running")) == pool.shown.count(("cell3", "finished")) == 1
+    assert all(track.seconds and track.seconds > 0.1 for track in pool.tracks)
 
 
-def test_what_was_killed_is_tried_again_and_succeeds(tmp_path):
-    bench = Bench(tmp_path, "if try_number() == 1 and index == '1': os.kill(os.getpid(), 9)", count=3).run()
-    assert bench.states() == ["finished"] * 3
-    assert bench.tries() == [1, 2, 1]
-    assert ("cell1", "waiting") in bench.shown
+def test_a_killed_cell_is_retried_and_succeeds(tmp_path):
+    pool = local_pool(tmp_path, "if try_number() == 1 and index == '1': os.kill(os.getpid(), 9)", count=3).run()
+    assert pool.states() == ["finished"] * 3
+    assert pool.tries() == [1, 2, 1]
+    assert ("cell1", "waiting") in pool.shown
 
 
-def test_tries_have_a_limit_and_the_reason_is_told(tmp_path):
-    bench = Bench(tmp_path, "try_number(); print('error: the sea is rough'); sys.exit(1)", count=1, retries=2).run()
-    assert bench.states() == ["failed"]
-    assert bench.tries() == [3]
-    assert len(list(bench.marks.glob("0.try*"))) == 3
-    assert bench.tracks[0].reason == "the sea is rough"
+def test_the_number_of_retries_is_limited_and_the_reason_is_recorded(tmp_path):
+    pool = local_pool(tmp_path, "try_number(); print('error: the sea is rough'); sys.exit(1)", count=1, retries=2).run()
+    assert pool.states() == ["failed"]
+    assert pool.tries() == [3]
+    assert len(list(pool.marks.glob("0.try*"))) == 3
+    assert pool.tracks[0].reason == "the sea is rough"
     assert (tmp_path / "logs" / "cell0.log").read_text().count("rough") == 3
 
 
 @pytest.mark.parametrize("code", [2, 3])
-def test_what_would_only_happen_again_is_not_tried_again(tmp_path, code):
-    bench = Bench(tmp_path, f"print('error: no'); sys.exit({code} if index == '0' else 0)", count=2).run()
-    assert bench.states() == ["failed", "finished"]
-    assert bench.tries() == [1, 1]
+def test_a_failure_that_would_repeat_is_not_retried(tmp_path, code):
+    pool = local_pool(tmp_path, f"print('error: no'); sys.exit({code} if index == '0' else 0)", count=2).run()
+    assert pool.states() == ["failed", "finished"]
+    assert pool.tries() == [1, 1]
 
 
 def test_a_full_disk_stops_everything(tmp_path):
     script = "if index == '0': print('error: No space left'); sys.exit(4)\ntry_number(); time.sleep(60)"
-    bench = Bench(tmp_path, script, count=4)
+    pool = local_pool(tmp_path, script, count=4)
     start = time.monotonic()
     with pytest.raises(StorageFault, match="No space left"):
-        bench.run()
+        pool.run()
     assert time.monotonic() - start < 20
-    assert bench.states() == ["failed", "waiting", "waiting", "waiting"]
+    assert pool.states() == ["failed", "waiting", "waiting", "waiting"]
 
 
 def test_a_stop_ends_all_processes_and_leaves_the_rest_waiting(tmp_path):
-    bench = Bench(tmp_path, "try_number(); time.sleep(60)", count=3)
+    pool = local_pool(tmp_path, "try_number(); time.sleep(60)", count=3)
 
     def show(track: Track | None) -> None:
-        if len(list(bench.marks.glob("*.try1"))) == 2:
+        if len(list(pool.marks.glob("*.try1"))) == 2:
             raise KeyboardInterrupt
 
     told: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        bench.pool.run(show, told.append)
+        pool.pool.run(show, told.append)
     assert told == [2]
-    assert bench.states() == ["waiting"] * 3
-    for path in bench.marks.glob("*.try1"):
+    assert pool.states() == ["waiting"] * 3
+    for path in pool.marks.glob("*.try1"):
         time.sleep(0.1)
         with pytest.raises(ProcessLookupError):
             os.kill(int(path.read_text() or 0) or 2**22, 0)
 
 
-def test_who_does_not_listen_is_killed(tmp_path, monkeypatch):
+def test_a_process_that_ignores_the_stop_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(workings, "GRACE_SECONDS", -3.5)
     script = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); try_number(); time.sleep(60)"
-    bench = Bench(tmp_path, script, count=1)
+    pool = local_pool(tmp_path, script, count=1)
 
     def show(track: Track | None) -> None:
-        if any(path.read_text() for path in bench.marks.glob("*.try1")):
+        if any(path.read_text() for path in pool.marks.glob("*.try1")):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bench.pool.run(show)
-    pid = int((bench.marks / "0.try1").read_text())
+        pool.pool.run(show)
+    pid = int((pool.marks / "0.try1").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_processes_have_a_session_of_their_own_so_that_ctrl_c_is_told_by_the_pool(tmp_path):
+def test_processes_have_their_own_session_so_that_only_the_pool_gets_ctrl_c(tmp_path):
     script = "(marks / 'session').write_text(str(os.getsid(0) == os.getpid()))"
-    bench = Bench(tmp_path, script, count=1).run()
-    assert (bench.marks / "session").read_text() == "True"
+    pool = local_pool(tmp_path, script, count=1).run()
+    assert (pool.marks / "session").read_text() == "True"
 
 
-def test_threads_are_told_to_the_processes(tmp_path):
+def test_processes_receive_their_number_of_threads(tmp_path):
     script = "(marks / 'threads').write_text(os.environ['OMP_NUM_THREADS'] + os.environ['OMP_WAIT_POLICY'])"
-    bench = Bench(tmp_path, script, count=1, threads=7).run()
-    assert (bench.marks / "threads").read_text() == "7PASSIVE"
+    pool = local_pool(tmp_path, script, count=1, threads=7).run()
+    assert (pool.marks / "threads").read_text() == "7PASSIVE"
 
 
-def test_what_another_process_runs_is_left_to_it_and_taken_over_when_let_go(tmp_path):
-    bench = Bench(tmp_path, "try_number()", count=2)
-    bench.tracks[0].directory.mkdir()
-    holder = locked(bench.tracks[0].directory)
+def test_a_cell_of_another_process_is_left_alone_until_that_process_releases_it(tmp_path):
+    pool = local_pool(tmp_path, "try_number()", count=2)
+    pool.tracks[0].directory.mkdir()
+    holder = locked(pool.tracks[0].directory)
     holder.__enter__()
 
     def show(track: Track | None) -> None:
         nonlocal holder
-        if holder and bench.tracks[1].state == "finished":
-            assert bench.tracks[0].state == "elsewhere"
-            assert not list(bench.marks.glob("0.try*"))
+        if holder and pool.tracks[1].state == "finished":
+            assert pool.tracks[0].state == "elsewhere"
+            assert not list(pool.marks.glob("0.try*"))
             holder.__exit__(None, None, None)
             holder = None  # type: ignore[assignment]
 
-    bench.pool.run(show)
-    assert bench.states() == ["finished", "finished"]
-    assert bench.tries() == [1, 1]
+    pool.pool.run(show)
+    assert pool.states() == ["finished", "finished"]
+    assert pool.tries() == [1, 1]
 
 
-def test_what_another_process_has_finished_is_not_run_again(tmp_path):
-    bench = Bench(tmp_path, "try_number()", count=2)
-    bench.tracks[0].directory.mkdir()
-    with locked(bench.tracks[0].directory):
-        (bench.tracks[0].directory / "result.json").touch()
+def test_a_cell_that_another_process_has_finished_is_not_run_again(tmp_path):
+    pool = local_pool(tmp_path, "try_number()", count=2)
+    pool.tracks[0].directory.mkdir()
+    with locked(pool.tracks[0].directory):
+        (pool.tracks[0].directory / "result.json").touch()
         answers = iter([True, False, False, False, False, False])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pools, "is_held", lambda directory: directory.name == "cell0" and next(answers))
-            bench.run()
-    assert bench.states() == ["finished", "finished"]
-    assert bench.tries() == [0, 1]
+            patch.setattr(pool_module, "is_held", lambda directory: directory.name == "cell0" and next(answers))
+            pool.run()
+    assert pool.states() == ["finished", "finished"]
+    assert pool.tries() == [0, 1]
 
 
-def test_who_lost_a_race_for_a_directory_waits_for_the_winner(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, "sys.exit(2 if try_number() == 1 else 0)", count=1)
-    bench.tracks[0].directory.mkdir()
-    (bench.tracks[0].directory / ".lock").touch()
+def test_a_cell_that_loses_the_race_for_its_directory_waits_for_the_winner(tmp_path, monkeypatch):
+    pool = local_pool(tmp_path, "sys.exit(2 if try_number() == 1 else 0)", count=1)
+    pool.tracks[0].directory.mkdir()
+    (pool.tracks[0].directory / ".lock").touch()
     answers = iter([False, True, True, False, False])
-    monkeypatch.setattr(pools, "is_held", lambda directory: next(answers))
-    bench.run()
-    assert bench.states() == ["finished"]
-    assert ("cell0", "elsewhere") in bench.shown
+    monkeypatch.setattr(pool_module, "is_held", lambda directory: next(answers))
+    pool.run()
+    assert pool.states() == ["finished"]
+    assert ("cell0", "elsewhere") in pool.shown
 
 
 def test_the_time_left_follows_from_the_rate_so_far():
@@ -205,7 +174,7 @@ def test_the_time_left_follows_from_the_rate_so_far():
     assert track.eta_seconds(150.0) is None
 
 
-def test_last_words(tmp_path):
+def test_the_reason_for_a_failure_is_the_last_error_line_or_the_signal(tmp_path):
     log = tmp_path / "log"
     log.write_text("training\nerror: it is broken\n\n")
     assert last_words(log, 1) == "it is broken"
@@ -215,7 +184,7 @@ def test_last_words(tmp_path):
 
 
 class Script(Workers):
-    """Workers by whom everything happens as it is written; a number is a step that the run has come to by then."""
+    """Workers that replay a list of events; an integer means that the run has reached that step."""
 
     def __init__(self, *events: Began | Outcome | int) -> None:
         self._events, self._track = [*events], None
@@ -246,18 +215,18 @@ LOST = Outcome(None, "the node is gone")
 @pytest.mark.parametrize(
     ("events", "state", "tries"),
     [
-        # Each time further than ever: as often as it takes.
+        # A run that gets further every time is retried without limit.
         ([Began(), 10, LOST, Began(), 20, LOST, Began(), 30, LOST, Began(), Outcome(0)], "finished", 4),
-        # The same steps made again, from an earlier checkpoint, are no progress.
+        # Repeating steps from an earlier checkpoint is no progress.
         ([Began(), 10, LOST, 0, Began(), 10, LOST, Began(), 10, LOST], "failed", 3),
         ([Began(), LOST, Began(), 5, LOST, Began(), LOST], "failed", 3),
-        # A process that failed by itself counts, however far it came.
+        # A failure of the process itself always counts as a retry.
         ([Began(), 10, Outcome(-9), Began(), 20, Outcome(-9)], "failed", 2),
-        # Lost before it began.
+        # The node was lost before the run started.
         ([LOST, LOST], "failed", 2),
     ],
 )
-def test_a_lost_machine_counts_only_if_the_run_got_no_further(tmp_path, events, state, tries):
+def test_a_lost_node_counts_as_a_retry_only_if_the_run_made_no_progress(tmp_path, events, state, tries):
     track = Track(index=0, name="cell", directory=tmp_path / "cell")
     Pool([track], Script(*events), out=tmp_path, retries=1).run(lambda _: None)
     assert (track.state, track.tries) == (state, tries)
@@ -265,7 +234,7 @@ def test_a_lost_machine_counts_only_if_the_run_got_no_further(tmp_path, events, 
         assert track.reason == "the node is gone"
 
 
-def test_what_was_handed_over_waits_until_it_begins_and_is_told_where(tmp_path):
+def test_a_submitted_cell_waits_until_it_starts_and_then_shows_its_node(tmp_path):
     track, shown = Track(index=0, name="cell", directory=tmp_path / "cell"), []
     Pool([track], Script(0, 0, Began("n7"), Outcome(0)), out=tmp_path, retries=1).run(
         lambda each: shown.append((track.state, track.place, each is not None))

@@ -1,0 +1,190 @@
+"""Observation specifications: how observations of each space are stored."""
+
+import json
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monotau.envs import ObservationSpec
+from monotau.errors import ConfigError, EnvironmentFault
+
+
+def box(shape: tuple[int, ...], dtype: Any = np.float32, high: Any = 1) -> spaces.Box:
+    return spaces.Box(0, high, shape, dtype)
+
+
+def spec_of(space: gym.Space) -> ObservationSpec:
+    return ObservationSpec.from_space(space)
+
+
+def test_a_discrete_space_is_a_state_to_look_up():
+    assert spec_of(spaces.Discrete(7)) == ObservationSpec(
+        kind="discrete", shape=(), dtype="int64", channels_last=False, scale=1.0, size=7, start=0
+    )
+
+
+def test_a_one_dimensional_box_is_a_vector():
+    assert spec_of(box((4,))) == ObservationSpec(
+        kind="vector", shape=(4,), dtype="float32", channels_last=False, scale=1.0, size=4, start=0
+    )
+
+
+def test_a_box_without_axes_is_a_vector_of_one_number():
+    spec = spec_of(box(()))
+    assert (spec.kind, spec.shape, spec.size) == ("vector", (), 1)
+    np.testing.assert_array_equal(spec.frame(np.array([0.25, 0.5], np.float32)), np.array([0.25, 0.5], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "channels_last"),
+    [
+        ((84, 84, 3), "image", True),
+        ((10, 10, 4), "image", True),
+        ((3, 84, 84), "image", False),
+        ((84, 84, 84), "image", True),  # a tie counts as channels last, as MinAtar's Seaquest (10, 10, 10) needs
+        ((12, 10, 10), "image", False),  # two equal sides are height and width, whatever the number of channels
+        ((10, 10, 12), "image", True),
+        ((3, 10, 9), "image", False),
+        ((10, 9, 3), "image", True),
+        ((5, 5, 3), "image", True),
+        ((3, 5, 5), "image", False),
+        ((4, 5, 3), "vector", False),
+        ((3, 5, 4), "vector", False),
+        ((4, 4, 4), "vector", False),
+    ],
+)
+def test_the_smaller_outer_axis_of_an_image_is_its_channels(shape, kind, channels_last):
+    spec = spec_of(box(shape))
+    assert (spec.kind, spec.channels_last, spec.shape) == (kind, channels_last, shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "kind"),
+    [
+        ((36, 36), np.uint8, "image"),
+        ((84, 100), np.uint8, "image"),
+        ((35, 84), np.uint8, "vector"),
+        ((84, 35), np.uint8, "vector"),
+        ((84, 84), np.float32, "vector"),
+    ],
+)
+def test_only_a_large_byte_matrix_is_a_grey_image(shape, dtype, kind):
+    spec = spec_of(box(shape, dtype))
+    assert (spec.kind, spec.shape, spec.channels_last) == (kind, shape, False)
+
+
+@pytest.mark.parametrize(
+    ("given_dtype", "stored"),
+    [
+        (np.uint8, "uint8"),
+        (np.bool_, "bool"),
+        (np.float16, "float32"),
+        (np.float32, "float32"),
+        (np.float64, "float32"),
+        (np.int8, "float32"),
+        (np.int32, "float32"),
+        (np.int64, "float32"),
+    ],
+)
+def test_each_dtype_has_one_stored_dtype(given_dtype, stored):
+    spec = spec_of(box((3,), given_dtype))
+    assert spec.dtype == stored
+    frames = spec.frame(np.array([[0, 1, 1]], given_dtype))
+    assert frames.dtype == stored
+    np.testing.assert_array_equal(frames.astype(int), [[0, 1, 1]])
+
+
+def test_only_bytes_up_to_255_everywhere_are_scaled():
+    assert spec_of(box((3,), np.uint8, 255)).scale == 1 / 255
+    assert spec_of(box((3,), np.uint8, 1)).scale == 1.0
+    assert spec_of(box((3,), np.uint8, np.array([255, 254, 255], np.uint8))).scale == 1.0
+    assert spec_of(box((3,), np.float32, 255)).scale == 1.0
+    assert spec_of(box((3,), np.int32, 255)).scale == 1.0
+
+
+@pytest.mark.parametrize("start", [-3, 0, 5])
+def test_discrete_states_are_stored_from_zero(start):
+    space = spaces.Discrete(4, start=start)
+    frames = spec_of(space).frame(np.array([start, start + 3]))
+    assert frames.dtype == np.int64
+    np.testing.assert_array_equal(frames, [0, 3])
+
+
+REFUSED = [
+    spaces.Dict(a=spaces.Discrete(2)),
+    spaces.Tuple([spaces.Discrete(2)]),
+    spaces.MultiBinary(3),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.Text(4),
+    box((2, 2, 2, 2)),
+    box((0,)),
+    None,
+]
+
+
+@pytest.mark.parametrize("space", REFUSED, ids=str)
+def test_other_spaces_are_refused_with_a_way_out(space):
+    with pytest.raises(
+        ConfigError, match=r"observation space is .*must be Discrete or a non-empty Box .*FlattenObservation"
+    ) as caught:
+        ObservationSpec.from_space(space)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refusal_stays_on_one_line_for_a_space_with_a_long_repr():
+    space = spaces.Dict({f"part {index}": box((50,), high=np.arange(50, dtype=np.float32)) for index in range(9)})
+    with pytest.raises(ConfigError, match=r"observation space is Dict.* \.\.\., but") as caught:
+        spec_of(space)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_an_observation_of_another_shape_is_a_fault():
+    with pytest.raises(EnvironmentFault, match=r"observation is of shape \(5,\).* space has shape \(4,\)"):
+        spec_of(box((4,))).frame(np.zeros((2, 5), np.float32))
+
+
+@pytest.mark.parametrize("state", [4, 8])
+def test_a_state_outside_its_space_is_a_fault(state):
+    with pytest.raises(EnvironmentFault, match=rf"state {state}, but .* goes from 5 to 7"):
+        spec_of(spaces.Discrete(3, start=5)).frame(np.array([5, state]))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_a_number_that_float32_cannot_hold_is_a_fault(value):
+    with pytest.raises(
+        EnvironmentFault, match=r"the value (nan|-?inf|1e\+?\d+), which float32 cannot hold as a finite number"
+    ):
+        spec_of(box((2,), np.float64)).frame(np.array([[0.0, value]]))
+
+
+def test_a_file_with_other_fields_is_not_a_spec():
+    values = spec_of(box((4,))).to_dict()
+    del values["size"]
+    with pytest.raises(
+        ConfigError, match="has the fields channels_last, dtype, kind, scale, shape, start, but must have"
+    ):
+        ObservationSpec.from_dict(values)
+
+
+boxes = st.builds(
+    box,
+    st.lists(st.integers(1, 40), max_size=3).map(tuple),
+    st.sampled_from([np.uint8, np.bool_, np.float16, np.float32, np.float64, np.int16]),
+)
+discretes = st.builds(spaces.Discrete, st.integers(1, 9), start=st.integers(-9, 9))
+
+
+@given(space=boxes | discretes, seed=st.integers(0, 99))
+def test_a_spec_survives_json_and_fits_every_sample(space, seed):
+    spec = spec_of(space)
+    assert ObservationSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    space.seed(seed)
+    frames = spec.frame(np.stack([space.sample() for _ in range(2)]))
+    assert frames.shape == (2, *spec.shape)
+    assert frames.dtype == spec.dtype

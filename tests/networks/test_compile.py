@@ -1,0 +1,111 @@
+"""The compile setting: when networks are compiled, and that a run whose compilation fails has the same results."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from monotau.agent import Agent
+from monotau.learning.learner import Learner
+from monotau.networks.compile import Compiled, Compiler
+from tests.support.networks import random_batch, small_factory
+from tests.support.small_runs import BRIEF, briefly_learned
+
+
+def same_weights(one: Agent, other: Agent) -> bool:
+    weights = other.networks.state()
+    return all(torch.equal(tensor, weights[name]) for name, tensor in one.networks.state().items())
+
+
+def broken_at_once(function):
+    raise RuntimeError("this Python cannot be compiled")
+
+
+def broken_forwards(function):
+    def call(*arguments, **options):
+        raise RuntimeError("no compiler\nis installed")
+
+    return call
+
+
+class _Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(context, values: Tensor) -> Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(context, gradient: Tensor) -> Tensor:
+        raise RuntimeError("the backward pass cannot be compiled")
+
+
+def broken_backwards(function):
+    def call(*arguments, **options):
+        losses, *rest = function(*arguments, **options)
+        return _Broken.apply(losses), *rest
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (broken_at_once, "RuntimeError: this Python cannot be compiled"),
+        (broken_forwards, "RuntimeError: no compiler is installed"),
+        (broken_backwards, "RuntimeError: the backward pass cannot be compiled"),
+    ],
+)
+def test_a_run_whose_compilation_fails_learns_the_same_as_one_without_compilation(broken, reason, monkeypatch):
+    eager = briefly_learned("ndqfn-dpe")
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.warns(RuntimeWarning, match=f"torch.compile failed; the run goes on without it: {reason}") as caught:
+        agent = briefly_learned("ndqfn-dpe", compile=True)
+    assert len(caught) == 1  # although both the learner and the predictor try to compile
+    assert same_weights(agent, eager)
+    assert not same_weights(agent, Agent("CartPole-v1", "ndqfn-dpe", **BRIEF))
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_networks_are_compiled_only_if_the_setting_says_so(wanted, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
+    briefly_learned("ndqfn-dpe", compile=wanted)
+    assert len(compiled) == (2 if wanted else 0)  # the learner and the predictor
+
+
+def test_the_flag_is_recorded_with_the_settings():
+    plain = [Agent("CartPole-v1", "dqn", compile=on).config.to_plain()["compile"] for on in (False, True)]
+    assert plain == [False, True]
+
+
+def test_an_error_of_the_call_itself_is_raised(monkeypatch):
+    def refuse() -> tuple[Tensor]:
+        raise ValueError("wrong arguments")
+
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    with pytest.warns(RuntimeWarning, match="wrong arguments"), pytest.raises(ValueError, match="wrong arguments"):
+        Compiled(refuse, Compiler(wanted=True))()
+
+
+def test_the_gradients_of_the_trial_run_do_not_enter_the_first_step(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    states = []
+    for wanted in (False, True):
+        factory = small_factory()
+        factory.compiler.on = wanted
+        learner = Learner(factory, double_q=True)
+        learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+        states.append(learner.state())
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
+
+
+def test_a_copy_of_a_learner_uses_its_own_weights():
+    learner, batch = Learner(small_factory(), double_q=True), random_batch()
+    other = copy.deepcopy(learner)
+    with torch.no_grad():
+        for parameter in other.online.parameters():
+            parameter.add_(1.0)
+    losses = [
+        one.update(batch, torch.Generator().manual_seed(0), with_current=False).losses for one in (learner, other)
+    ]
+    assert not torch.equal(*losses)

@@ -1,0 +1,75 @@
+"""Environments whose every step a test can predict, and shortcuts for stepping through them."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from monotau.envs import EnvConfig, EnvFactory
+
+TWO_ACTIONS = spaces.Discrete(2)
+
+
+class CountingEnv(gym.Env):
+    """Observes its own step count, always in the same buffer; episodes last `length` steps."""
+
+    def __init__(self, length: int = 3, truncates: bool = False, action_space: Any = TWO_ACTIONS) -> None:
+        self.observation_space: Any = spaces.Box(-1, 99, (2,), np.float32)
+        self.action_space = action_space
+        self.length, self.truncates = length, truncates
+        self.buffer = np.zeros(2)  # float64, although the space says float32
+        self.closes = 0
+        self.actions: list[int] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.buffer[:] = 0
+        return self.buffer, {"steps": 0}
+
+    def step(self, action):
+        self.actions.append(int(action))
+        self.buffer += 1
+        end = bool(self.buffer[0] >= self.length)
+        return self.buffer, 1.0, end and not self.truncates, end and self.truncates, {"steps": int(self.buffer[0])}
+
+    def close(self):
+        self.closes += 1
+
+
+class Frames(gym.Env):
+    """Shows random observations from any space, in episodes of five steps."""
+
+    def __init__(self, space: spaces.Space | None = None, actions: int = 3, first_action: int = 0) -> None:
+        self.observation_space = space or spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = spaces.Discrete(actions, start=first_action)
+        self.steps = self.closes = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        return self.observation_space.sample(), 1.0, self.steps >= 5, False, {}
+
+    def close(self):
+        self.closes += 1
+
+
+def factory(env_id: str, **settings: Any) -> EnvFactory:
+    return EnvFactory(EnvConfig(id=env_id, **settings))
+
+
+def episode_lengths(vector: gym.vector.VectorEnv, steps: int) -> list[int]:
+    """Return the steps at which the episodes of the first environment ended."""
+    vector.reset(seed=0)
+    ends = []
+    for step in range(1, steps + 1):
+        _, _, terminated, truncated, _ = vector.step(np.zeros(vector.num_envs, np.int64))
+        if terminated[0] or truncated[0]:
+            ends.append(step)
+    return ends

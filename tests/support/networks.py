@@ -1,0 +1,94 @@
+"""Networks small enough to check by hand, and batches to train them on."""
+
+from dataclasses import fields
+
+import numpy as np
+import torch
+
+from monotau.envs.spec import ObservationSpec
+from monotau.networks import HEADS, HeadConfig, TorsoConfig
+from monotau.networks.factory import NetworkFactory
+from monotau.networks.heads.iqn import Iqn
+from monotau.networks.heads.ndqfn import Ndqfn
+from monotau.networks.layers import Layers
+from monotau.networks.optimiser import OptimiserConfig
+from monotau.networks.torsos import Mlp
+from monotau.replay import Batch
+
+VECTOR = ObservationSpec(kind="vector", shape=(5,), dtype="float32", channels_last=False, scale=1.0, size=5)
+
+
+def image(*shape: int, dtype: str = "uint8", channels_last: bool = False, scale: float = 1 / 255) -> ObservationSpec:
+    """Return the specification of an image observation."""
+    return ObservationSpec(
+        kind="image",
+        shape=shape,
+        dtype=dtype,
+        channels_last=channels_last,
+        scale=scale,
+        size=torch.Size(shape).numel(),
+    )
+
+
+ATARI = image(84, 84)
+PLAIN = Layers()
+SMALL_NDQFN = Ndqfn(knots=6, hidden=7, cosines=4, online_fractions=3, target_fractions=5)
+SMALL_IQN = Iqn(online_fractions=3, target_fractions=5, action_fractions=4, hidden=7, cosines=4)
+
+
+def small_head(name: str) -> HeadConfig:
+    """Return the named head with small sizes, no two of which are equal where that matters."""
+    sizes = {
+        "knots": 6,
+        "hidden": 7,
+        "cosines": 4,
+        "online_fractions": 3,
+        "target_fractions": 5,
+        "action_fractions": 4,
+        "quantiles": 6,
+        "atoms": 6,
+        "noise": 2,
+    }
+    kind = HEADS[name]
+    return kind(**{field.name: sizes[field.name] for field in fields(kind) if field.name in sizes})
+
+
+SMALL_HEADS = {name: small_head(name) for name in HEADS}
+
+
+def small_factory(
+    head: HeadConfig = SMALL_NDQFN,
+    torso: TorsoConfig | None = None,
+    spec: ObservationSpec = VECTOR,
+    actions: int = 3,
+    stack: int = 1,
+    learning_rate: float = 1e-3,
+    layers: Layers = PLAIN,
+) -> NetworkFactory:
+    """Return a factory of tiny networks; their sizes differ from one another, so that mixed-up axes fail."""
+    return NetworkFactory(
+        spec,
+        stack,
+        actions,
+        torso or Mlp(width=8, layers=1),
+        head,
+        layers,
+        OptimiserConfig(learning_rate=learning_rate, epsilon=1e-4),
+        seed=0,
+        device=torch.device("cpu"),
+    )
+
+
+def random_batch(size: int = 9, actions: int = 3, seed: int = 0) -> Batch:
+    """Return random transitions between vector states; some are terminal."""
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    return Batch(
+        observations=torch.randn(size, 1, 5, generator=generator),
+        actions=torch.from_numpy(rng.integers(actions, size=size)),
+        rewards=torch.randn(size, generator=generator),
+        discounts=torch.from_numpy(rng.choice([0.0, 0.97], size=size).astype(np.float32)),
+        next_observations=torch.randn(size, 1, 5, generator=generator),
+        weights=torch.rand(size, generator=generator) + 0.5,
+        index=np.arange(size),
+    )
