@@ -242,7 +242,7 @@ def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile)
     given = PROFILES[profile].settings["replay"]
     if profile == "classic":
         given = given | {"warmup_steps": 2_000}  # a tenth of its steps
-        assert resolve("ndqfn", profile=profile).config.replay == Prioritized(**given, alpha=0.4)
+        assert resolve("ndqfn", profile=profile).config.replay == Prioritized(**given)
     else:
         assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)
     layers = {"replay": {"kind": "prioritized"}}, {"replay": {"alpha": 0.5}}

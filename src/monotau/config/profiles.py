@@ -96,7 +96,7 @@ PROFILES: Mapping[str, Profile] = {
     ),
     "classic": Profile(
         # Where what matters is rare, such as MountainCar's goal, uniform batches hardly ever hold it.
-        replay=Prioritized(alpha=0.4),
+        replay=Prioritized(),
         decay_share=0.2,
         # With long repeats this is enough to meet what single random actions do not: MountainCar's goal.
         warmup_share=0.1,
