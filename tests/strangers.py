@@ -205,8 +205,6 @@ def serve(home: Path) -> None:
 
         return resume
 
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        setattr(runner, name, lambda *_: None)
     runner.train_into(home / "run", resolved, silent())
     Agent.of(resolved).save(home / "agent")
     for order, place in (("load", "agent"), ("state", "run"), ("resume", "run")):  # imports what is imported late

@@ -9,7 +9,6 @@ from benchmarks.endings import contents
 
 from monotau.config.presets import resolve
 from monotau.errors import StorageFault
-from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints, generations
 from monotau.runs.runner import train_into
 from tests.small_runs import SMALL, silent
@@ -132,8 +131,6 @@ def test_damage_to_the_pointer_does_no_harm(whole, tmp_path):
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_to_the_same_end(whole, tmp_path, monkeypatch):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
     directory = Path(shutil.copytree(whole, tmp_path / "run"))
     (directory / "result.json").unlink()
     path = directory / "checkpoints" / f"replay/{NEWEST}.safetensors"

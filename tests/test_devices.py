@@ -89,7 +89,6 @@ def test_a_run_on_another_device_goes_on_from_its_checkpoint_to_the_end_it_would
 ):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     resolved = resolve(preset, BRIEF, {"steps": 32, "iteration_steps": 16})
-    monkeypatch.setattr(runner, "draw_learning_curve", lambda *_: None)
     with other_device():
         train_into(whole, resolved, silent())
         with monkeypatch.context() as patch:

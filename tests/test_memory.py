@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from monotau.agent import Agent
+from monotau.api import train_agent
 from monotau.cli import main
 from monotau.config.presets import resolve
 from monotau.errors import ConfigError
@@ -23,7 +24,7 @@ from monotau.runs import memory, runner
 from monotau.runs.memory import LARGEST_SHARE, LIBRARY_BYTES, MemoryPlan
 from monotau.runs.metrics import Log
 from monotau.runs.progress import Display
-from monotau.runs.runner import train_agent, train_into
+from monotau.runs.runner import train_into
 from tests.small_runs import SMALL, SMALL_FLAGS, Frames, silent, small_run
 
 
@@ -185,8 +186,7 @@ def test_a_refusal_says_what_to_use_instead():
 def scarce(monkeypatch):
     """A machine with half the memory that the libraries take."""
     monkeypatch.setattr(memory, "available_bytes", lambda: LIBRARY_BYTES // 2)
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    monkeypatch.setattr("monotau.report.run_figures.draw_run_figures", lambda *_: None)
 
 
 def test_a_run_that_does_not_fit_leaves_no_directory(scarce, tmp_path, capsys):

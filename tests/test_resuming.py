@@ -31,8 +31,7 @@ from tests.tiny_runs import TOUCHES, Cut, fail_at, tiny, train_undrawn
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    monkeypatch.setattr("monotau.report.run_figures.draw_run_figures", lambda *_: None)
 
 
 def told(directory, resolved):

@@ -52,8 +52,6 @@ CELLS = [("noop", 1), ("noop", 4), ("sticky", 1), ("sticky", 4)]
 def test_pong_cut_off_before_and_after_evaluations_ends_as_if_it_had_not_been(
     protocol, num_envs, tmp_path, monkeypatch
 ):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        monkeypatch.setattr(runner, name, lambda *_: None)
     resolved = pong(protocol, num_envs)
     train_into(tmp_path / "whole", resolved, silent())
     real, cuts = runner.Checkpoints.save, [1, 2]

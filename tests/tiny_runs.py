@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from monotau.config.presets import Resolved, resolve
-from monotau.runs import runner
 from monotau.runs.files import Writer
 from monotau.runs.runner import train_into
 from tests.small_runs import SMALL, silent
@@ -52,7 +51,4 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, touch: str, count: int, error: Base
 
 def train_undrawn(directory: Path, resolved: Resolved) -> None:
     """Train into a directory without drawing, for what outlives one test."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("draw_learning_curve", "draw_most_telling_state"):
-            patch.setattr(runner, name, lambda *_: None)
-        train_into(directory, resolved, silent())
+    train_into(directory, resolved, silent())

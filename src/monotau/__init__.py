@@ -3,10 +3,10 @@
 from importlib.metadata import version
 
 from monotau.agent import Agent
+from monotau.api import train_agent
 from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 from monotau.losses import quantile_huber
-from monotau.runs.runner import train_agent
 
 __version__ = version("monotau")
 

@@ -17,7 +17,6 @@ from rich.console import Console
 from monotau import cli
 from monotau.distributed import collector
 from monotau.errors import ConfigError
-from monotau.runs import runner
 from monotau.runs.process import locked
 from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
@@ -62,8 +61,7 @@ def ends(out: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch):
-    for name in ("draw_learning_curve", "draw_most_telling_state"):  # which takes longer than all the rest
-        monkeypatch.setattr(runner, name, lambda *_: None)
+    monkeypatch.setattr("monotau.report.run_figures.draw_run_figures", lambda *_: None)  # slow
 
 
 @pytest.fixture

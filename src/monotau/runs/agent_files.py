@@ -7,12 +7,11 @@ from pathlib import Path
 
 from torch import Tensor
 
+from monotau.config.parse import override, to_plain
+from monotau.config.presets import settle, take_names
 from monotau.config.schema import KINDS, Config
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
-from monotau.errors import ConfigError
-from monotau.config.presets import settle, take_names
-from monotau.config.parse import override, to_plain
-from monotau.errors import brief
+from monotau.errors import ConfigError, brief
 from monotau.runs.files import Record, read_json, to_record, write_json
 from monotau.runs.tensors import write_tensors
 

@@ -16,14 +16,23 @@ import numpy as np
 
 from monotau.agent import Agent
 from monotau.config.schema import Config
-from monotau.errors import ConfigError, StorageFault
-from monotau.runs.manifest import FILES, HOME, MANIFEST, TRAINING, WEIGHTS, Manifest, generations, name_of, read_manifest
+from monotau.errors import ConfigError, StorageFault, brief
+from monotau.learning.train import Training
 from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
-from monotau.errors import brief
 from monotau.runs.files import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
+from monotau.runs.manifest import (
+    FILES,
+    HOME,
+    MANIFEST,
+    TRAINING,
+    WEIGHTS,
+    Manifest,
+    generations,
+    name_of,
+    read_manifest,
+)
 from monotau.runs.tensors import check_alike, read_tensors, stored_arrays, write_arrays
-from monotau.learning.train import Training
 
 KEPT = 2
 """Generations that stay: should the newest be damaged, there is another."""

@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, final
 
-from monotau.errors import ConfigError
 from monotau.config.parse import LARGEST_FILE, parse_settings
-from monotau.errors import brief
+from monotau.errors import ConfigError, brief
 
 CHUNK_BYTES = 1 << 20
 

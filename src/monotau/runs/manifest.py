@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monotau.errors import ConfigError
-from monotau.runs.metrics import METRICS
-from monotau.errors import brief
+from monotau.errors import ConfigError, brief
 from monotau.runs.files import Record, check, read_json, reading, to_json, to_record
+from monotau.runs.metrics import METRICS
 
 SCHEMA = 1
 """Version of what is written."""

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
-from monotau.learning.agent_networks import AgentNetworks, pick_device
+from monotau.config.presets import Resolved
 from monotau.distributed.connect import LOCAL
 from monotau.errors import ConfigError
-from monotau.config.presets import Resolved
-from monotau.replay import Layout, ReplayConfig, ReplayMemory
+from monotau.learning.agent_networks import AgentNetworks, pick_device
 from monotau.learning.train import layout_of
+from monotau.replay import Layout, ReplayConfig, ReplayMemory
 
 LIBRARY_BYTES = 390_000_000
 """Resident after a short training on small vectors: Python, torch and its optimisers, Gymnasium, matplotlib."""

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monotau.errors import ConfigError, brief
 from monotau.runs import tensorboard
-from monotau.errors import ConfigError
-from monotau.errors import brief
 from monotau.runs.files import Appended, Record
 
 Line = dict[str, Any]

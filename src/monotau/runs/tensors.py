@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from monotau.errors import ConfigError
 from monotau.config.parse import unique_pairs
-from monotau.errors import brief
+from monotau.errors import ConfigError, brief
 from monotau.runs.files import Damage, Record, reading, writing
 
 DTYPES = {

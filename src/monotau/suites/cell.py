@@ -13,8 +13,11 @@ from monotau.suites.grid import Cell, Suite
 
 def run_cell(suite: Suite, cell: Cell, out: Path, console: Console, *, threads: int, keep: bool, force: bool) -> None:
     """Train one run to its end; its checkpoints, of no more use then, are removed unless they are to be kept."""
+    from monotau.report.run_figures import draw_run_figures  # matplotlib takes a second to import
+
     directory = out / cell.name
-    train_into(directory, suite.resolve(cell, threads_of(directory, threads)), console, force)
+    resolved = suite.resolve(cell, threads_of(directory, threads))
+    train_into(directory, resolved, console, force, draw=draw_run_figures)
     if not keep:
         shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 

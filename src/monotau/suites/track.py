@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, final
 
-from monotau.suites.watching import Progress
+from monotau.results.read import Progress
 
 State = Literal["waiting", "running", "elsewhere", "finished", "failed"]
 
