@@ -13,6 +13,7 @@ from monotau.errors import ConfigError
 from monotau.learning.agent_networks import pick_device
 from monotau.networks.devices import one_thread, sent, torch_threads
 from monotau.replay import Batch
+from monotau.report.run_figures import draw_run_figures
 from monotau.runs import runner
 from monotau.runs.runner import train_into
 from tests.elsewhere import ELSEWHERE, Elsewhere, MixedDevices, other_device
@@ -90,7 +91,7 @@ def test_a_run_on_another_device_goes_on_from_its_checkpoint_to_the_end_it_would
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     resolved = resolve(preset, BRIEF, {"steps": 32, "iteration_steps": 16})
     with other_device():
-        train_into(whole, resolved, silent())
+        train_into(whole, resolved, silent(), draw=draw_run_figures)
         with monkeypatch.context() as patch:
             patch.setattr(runner, "_evaluate", cut_off)
             with pytest.raises(KeyboardInterrupt):

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from monotau.report.comparison import RunComparison
 from monotau.report.formatting import (
     batches,
     format_duration,
@@ -26,8 +27,12 @@ from monotau.report.plotting import (
     new_figure,
     render,
 )
+from monotau.report.sections.bonus import bonus_sections
 from monotau.report.sections.compare import longest_bar
+from monotau.report.sections.crossing import crossing_sections, dead_increment_sections
+from monotau.report.sections.curves import curve_sections
 from monotau.results.summary import Estimate
+from tests.support.runs import evaluation, fake_run, ignore, training
 
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=y>|`[a](javascript:x)&amp;'
 
@@ -166,3 +171,35 @@ def test_a_single_evaluation_is_a_point_that_can_be_seen():
     assert (line.get_marker(), line.get_markevery()) == ("o", 1)
     assert line.get_color() == look["b"]["color"] != look["a"]["color"]  # as in figures with both
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["b"]
+
+
+def test_columns_without_content_are_left_out():
+    rows = [["a", "", "1", "-"], ["b", "", "-", "-"]]
+    table = Table(caption="c", columns=("method", "unfinished", "score", "human"), rows=rows)
+    kept = table.without_empty_columns()
+    assert (kept.columns, kept.rows) == (["method", "score"], [["a", "1"], ["b", "-"]])
+    section = Section(title="t", tables=[table])
+    for text in (to_html("t", "a", [section], {}), to_markdown("t", [section])):
+        assert "unfinished" not in text
+        assert "human" not in text
+        assert "score" in text
+
+
+@pytest.mark.parametrize("name", ["a $x$ b", "$", "_hidden"])
+def test_names_are_escaped_in_the_legends_of_all_figures(name):
+    comparison = RunComparison(
+        [
+            fake_run(
+                method,
+                [training(5, bonus_mean=1.0, dead_increments=0.5), evaluation(5, crossing=0.5)],
+                settings={"head.kind": "iqn"},
+            )
+            for method in (name, "other")
+        ]
+    )
+    for sections in (curve_sections, crossing_sections, bonus_sections, dead_increment_sections):
+        (section,) = sections(comparison, ignore)
+        for picture in section.pictures:
+            texts = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+            assert label(name) in texts
+            assert render(picture.figure, "png")

@@ -8,9 +8,10 @@ from monotau.errors import ConfigError
 from monotau.report.series import Series
 from monotau.results.methods import differing_settings
 from monotau.results.methods import read_methods as read_runs
-from monotau.results.read import flatten_settings
+from monotau.results.read import flatten_settings, read_progress, read_run
+from monotau.results.summary import atari_run
 from monotau.runs.process import locked
-from tests.support.runs import evaluation, plain_settings, write_run
+from tests.support.runs import evaluation, fake_run, plain_settings, write_atari_run, write_run
 
 
 def states(runs):
@@ -222,3 +223,20 @@ def test_random_play_is_no_evaluation_of_what_was_learned(tmp_path):
     assert run.evaluations() == []
     assert run.random_return() == 9.0
     assert not run.usable
+
+
+def test_the_score_of_a_run_is_its_last_evaluation_and_its_best_the_highest():
+    lines = [evaluation(0, 99.0, "random"), evaluation(5, 1.0), evaluation(6, 9.0)]
+    lines += [evaluation(7, 9.0), evaluation(8, 4.0)]
+    run = fake_run("a", lines)
+    assert (run.score(), run.score("last"), run.score("best")) == (4.0, 4.0, 9.0)
+    with pytest.raises(ConfigError, match="has no evaluation yet, so it has no score"):
+        fake_run("a", lines[:1]).score()
+
+
+def test_scores_and_report_read_the_same_score(tmp_path):
+    directory = write_atari_run(tmp_path / "a", [5.0, 20.0, 7.0])
+    (reported,) = read_runs([tmp_path])
+    scored = atari_run(read_run(directory))
+    assert (scored.last, scored.best) == (reported.score("last"), reported.score("best")) == (7.0, 20.0)
+    assert read_progress(directory).last_return == 7.0

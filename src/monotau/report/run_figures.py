@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from torch import Tensor
 
 from monotau.agent import Agent
@@ -18,7 +17,6 @@ from monotau.report.plotting import (
     DPI,
     LINE_COLOURS,
     REFERENCE,
-    add_legend,
     label,
     label_steps,
     new_figure,
@@ -70,18 +68,17 @@ def draw_state_quantiles(agent: Agent, evaluation: Evaluation, title: str, path:
     taus, quantiles = widest_state(agent, evaluation)
     order = np.argsort(-quantiles.mean(axis=-1), kind="stable")[:MAX_ACTIONS].tolist()
     if len(quantiles) <= MAX_ACTIONS:
-        figure, (ax,) = new_figure(7.0, 4.4)
+        figure, (ax,) = new_figure(7.0, 4.2)
         plot_quantile_functions(ax, taus, quantiles, sorted(order))
     else:
-        figure, (ax, right) = new_figure(9.6, 4.4, 2)
+        figure, (ax, right) = new_figure(9.6, 4.2, 2)
         plot_quantile_functions(ax, taus, quantiles, order[:1])
         ax.set_title("greedy action", fontsize="medium")
         plot_differences(right, taus, quantiles, order)
         right.set_title(f"next best of {len(quantiles)} actions", fontsize="medium")
     state = f"visited state with the largest difference between actions, of {len(evaluation.states)}"
     figure.suptitle(f"{label(title, 70)}\n{state}", fontsize="medium")
-    handles = [line for axes in figure.axes for line in axes.get_legend_handles_labels()[0]]
-    add_legend(figure, [(str(line.get_label()), line) for line in handles if isinstance(line, Line2D)])
+    figure.legend(frameon=False, loc="outside lower center", ncols=3, fontsize="small")
     figure.savefig(path, dpi=DPI)
 
 

@@ -152,7 +152,8 @@ def env_caption(comparison: RunComparison, panels: Sequence[Panel]) -> str:
         bands = "a single seed has no interval"
     elif len(comparison.methods) > MAX_INTERVALS:
         bands = f"intervals are drawn for up to {MAX_INTERVALS} methods"
-    atari = " A step is one action of the agent: four frames on Atari." if any(panel.title.startswith("ALE/") for panel in panels) else ""
+    is_atari = any(panel.title.startswith("ALE/") for panel in panels)
+    atari = " A step is one action of the agent: four frames on Atari." if is_atari else ""
     return (
         f"Mean evaluation return over {counted}; {bands}.{smoothing_note(comparison)} "
         f"A curve ends with its shortest run.{atari}"
@@ -170,7 +171,13 @@ def aggregate_panel(comparison: RunComparison, chosen: ComparableSet, notify: No
         else:
             ends = None if curve.ends is None else 100 * curve.ends
             curves[method] = replace(curve, values=100 * curve.values, ends=ends)
-    return Panel(title=chosen.title, curves=curves), missing
+    return Panel(title=aggregate_title(chosen), curves=curves), missing
+
+
+def aggregate_title(chosen: ComparableSet) -> str:
+    """Return the title of an aggregate over the environments of a set."""
+    title = f"Aggregate over {plural(len(chosen.envs), 'environment')}"
+    return f"{chosen.group.name}: {title.lower()}" if chosen.group.reference == "human" else title
 
 
 def aggregate_labels(comparison: RunComparison, chosen: ComparableSet) -> tuple[str, str]:

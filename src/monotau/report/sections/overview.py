@@ -75,11 +75,18 @@ def overview_sections(comparison: RunComparison, notify: Notify) -> list[Section
     answers = [describe_ranking(ranking) for ranking in rankings]
     text = " ".join([*answers, f"{plural(len(comparison.runs), 'run')}: {counts}."])
     pictures = [
-        Picture(name=ranking.name, figure=draw_ranking(comparison, ranking), caption=ranking.caption)
+        Picture(name=ranking.name, figure=draw_ranking(comparison, ranking), caption=_caption(ranking))
         for ranking in rankings
     ]
     tables = [_method_table(comparison), *_unfinished_table(comparison), *_warning_table(comparison)]
     return [Section(title="Summary", text=text, pictures=pictures, warnings=cautions(comparison), tables=tables)]
+
+
+def _caption(ranking: Ranking) -> str:
+    if len(ranking.scores) <= MAX_INTERVALS:
+        return ranking.caption
+    ranked = f" and the best {MAX_RANKED} ranked" if len(ranking.scores) > MAX_RANKED else ""
+    return f"{ranking.caption} Curves of the best {MAX_INTERVALS} methods are shown{ranked}."
 
 
 def find_rankings(comparison: RunComparison, notify: Notify) -> list[Ranking]:
@@ -164,20 +171,24 @@ def _text(found: Estimate, unit: str) -> str:
 def draw_ranking(comparison: RunComparison, ranking: Ranking) -> Figure:
     """Draw learning curves and the ranking of methods side by side, in the same colours."""
     methods = [*ranking.scores][:MAX_RANKED]
+    drawn = methods[:MAX_INTERVALS]
     styles = method_styles(comparison.styled_methods)
     figure, (left, right) = new_figure(WIDE, max(3.6, 1.3 + 0.24 * len(methods)), 2, ratios=(3, 2))
     panel = Panel(
         title=ranking.panel.title,
-        curves={method: curve for method, curve in ranking.panel.curves.items() if method in methods},
+        curves={method: curve for method, curve in ranking.panel.curves.items() if method in drawn},
         reference=ranking.panel.reference,
     )
-    plot_curves(left, panel, styles, intervals=len(methods) <= MAX_INTERVALS)
-    left.set_title(label(f"Learning curves: {panel.title}", 70, 2), fontsize="medium")
+    plot_curves(left, panel, styles, intervals=True)
+    left.set_title(label(panel.title, 60, 2), fontsize="medium")
     left.set_ylabel(ranking.ylabel)
+    if panel.reference:
+        place = {"xy": (1, panel.reference[1]), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        left.annotate(panel.reference[0], xytext=(-2, 3), ha="right", fontsize=7, color="0.35", **place)
     label_steps(left, ranking.xlabel)
     _plot_ranking(right, ranking, methods, styles)
-    if len(methods) > len(LINE_COLOURS):  # colours repeat, so the labels of the ranking no longer identify the lines
-        add_legend(figure, method_entries(methods, styles))
+    if len(methods) > len(LINE_COLOURS):  # colours repeat, so the labels of the ranking do not identify the curves
+        add_legend(figure, method_entries([*panel.curves], styles))
     return figure
 
 
