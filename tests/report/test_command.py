@@ -208,7 +208,7 @@ def test_two_dozen_methods(call, tmp_path):
     write_runs(tmp_path / "runs", levels, seeds=2)
     code, said, _ = call(tmp_path / "runs", "--out", tmp_path / "out")
     assert code == 0
-    assert "96 runs, all finished; 6 figures" in said
+    assert "96 runs, all finished; 8 figures" in said
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_the_papers_games_by_three_methods(tmp_path):
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 60
-    assert "495 runs, all finished; 10 figures" in said
+    assert "495 runs, all finished; 12 figures" in said
     assert "as quoted (aggregates, not recomputed)" in (tmp_path / "out" / "table.md").read_text()
 
 

@@ -204,4 +204,4 @@ def test_several_runs_without_a_score_are_counted(call, runs):
     write_run(runs / "other_cart", [9.0], env_id="CartPole-v1", seed=1)
     code, _, err = call(runs / "cart", runs / "other_cart")
     assert code == 2
-    assert err.endswith("1 more are left out.\n")
+    assert err.endswith("Other runs left out: 1.\n")

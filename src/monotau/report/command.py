@@ -64,7 +64,7 @@ class ReportCommand:
     constants: Constants = "dqn_zoo"
     """Random and human scores for normalising Atari; table1: those of the papers in Table 1 of the NDQFN paper."""
     over: Annotated[str | None, tyro.conf.arg(metavar="METHOD")] = None
-    """Baseline of the improvement figures; by default iqn-star if present, else the first method."""
+    """Baseline of the improvement figures; by default the first of iqn-star, iqn, qr-dqn and dqn that is present."""
 
 
 def write_report(given: ReportCommand, console: Console) -> None:

@@ -60,7 +60,7 @@ def _read(paths: Sequence[Path], games: str) -> list[AtariRun]:
         except ConfigError as reason:
             skipped.append(f"{directory} is left out: {str(reason).rstrip('.')}.")
     if skipped and not runs:
-        more = f" {len(skipped) - 1} more are left out." if skipped[1:] else ""
+        more = f" Other runs left out: {len(skipped) - 1}." if skipped[1:] else ""
         raise ConfigError(f"no run has a score to show. {skipped[0]}{more}")
     for line in skipped:
         Console(stderr=True).print(escape(line), highlight=False, soft_wrap=True)

@@ -183,8 +183,11 @@ def draw_ranking(comparison: RunComparison, ranking: Ranking) -> Figure:
     left.set_title(label(panel.title, 60, 2), fontsize="medium")
     left.set_ylabel(ranking.ylabel)
     if panel.reference:
-        place = {"xy": (1, panel.reference[1]), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        left.annotate(panel.reference[0], xytext=(-2, 3), ha="right", fontsize=7, color="0.35", **place)
+        name, value = panel.reference
+        left.annotate(
+            name, (1, value), (-2, 3), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
+            fontsize=7, color="0.35",
+        )  # fmt: skip
     label_steps(left, ranking.xlabel)
     _plot_ranking(right, ranking, methods, styles)
     if len(methods) > len(LINE_COLOURS):  # colours repeat, so the labels of the ranking do not identify the curves
@@ -243,7 +246,9 @@ def cautions(comparison: RunComparison) -> list[str]:
     usable = [run for run in comparison.runs if run.usable]
     unfinished = [run for run in usable if run.state == "unfinished"]
     if unfinished:
-        found.append(f"{plural(len(unfinished), 'run')} did not finish and count with their evaluations so far.")
+        found.append(
+            f"{plural(len(unfinished), 'run')} did not finish: the last evaluation is from earlier in training."
+        )
     warned = [run for run in usable if run.warnings()]
     if warned:
         found.append(
@@ -259,8 +264,8 @@ def cautions(comparison: RunComparison) -> list[str]:
     short = [run for run in usable if len(run.evaluations()) < 2 * comparison.smooth]
     if short and comparison.smooth > 1:
         found.append(
-            f"{plural(len(short), 'run')} have fewer than {2 * comparison.smooth} evaluations, so the moving average "
-            f"over {comparison.smooth} spans more than half of their training; use a smaller --smooth."
+            f"{plural(len(short), 'run')} with fewer than {2 * comparison.smooth} evaluations: the moving average over "
+            f"{comparison.smooth} spans more than half of the training; use a smaller --smooth."
         )
     return found
 
