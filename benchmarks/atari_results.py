@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from monotau.report.figures import draw_learning_curve
+from monotau.report.run_figures import draw_learning_curve
 from monotau.runs.files import read_json
 from monotau.runs.layout import METRICS
 from monotau.runs.metrics import Line, read_lines

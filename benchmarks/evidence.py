@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from monotau.report.reading import ReportedRun
-from monotau.report.runs import read_runs
-from monotau.report.solving import solved_at
-from monotau.report.study import Study
+from monotau.report.comparison import RunComparison
+from monotau.report.sections.solving import solved_at
+from monotau.results.methods import read_methods
+from monotau.results.read import RunRecord
 from monotau.results.statistics import Sample, probability_of_improvement
 from monotau.results.summary import Estimate, estimate
 
@@ -42,12 +42,23 @@ WHOLE = 10**9
 ALL_WORLDS = "all worlds"
 
 
-def compared(study: Study, one: str, other: str) -> tuple[int, int, Estimate] | None:
+def mean_return(run: RunRecord, evaluations: int) -> float:
+    """Return the mean of a run's last evaluations, as many as given."""
+    return float(np.mean([line["return_mean"] for line in run.evaluations()[-evaluations:]]))
+
+
+def compared(
+    comparison: RunComparison, one: str, other: str, evaluations: int = 10
+) -> tuple[int, int, Estimate] | None:
     """Return how many environments and runs two methods have in common, and how likely one is better."""
-    envs = [env for env in study.envs if (one, env) in study.cells and (other, env) in study.cells]
+    cells = comparison.cells
+    envs = [env for env in comparison.envs if (one, env) in cells and (other, env) in cells]
     if not envs:
         return None
-    ours, theirs = (Sample.of([study.scores(method, env) for env in envs]) for method in (one, other))
+    ours, theirs = (
+        Sample.of([[mean_return(run, evaluations) for run in cells[method, env]] for env in envs])
+        for method in (one, other)
+    )
     return len(envs), min(sum(ours.runs), sum(theirs.runs)), estimate(probability_of_improvement, ours, theirs)
 
 
@@ -59,12 +70,12 @@ def verdict(found: Estimate) -> str:
     return "confirmed" if low > 0.5 else "refuted" if high < 0.5 else "not confirmed"
 
 
-def comparisons(runs: Sequence[ReportedRun]) -> Iterator[list[str]]:
+def comparisons(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
     """Return a row for each pair and score."""
-    for name, smooth in (("end", 10), ("whole", WHOLE)):
-        study = Study(runs, smooth)
+    comparison = RunComparison(runs)
+    for name, evaluations in (("end", 10), ("whole", WHOLE)):
         for one, other in PAIRS:
-            if found := compared(study, one, other):
+            if found := compared(comparison, one, other, evaluations):
                 envs, count, probability = found
                 ends = (
                     ""
@@ -75,7 +86,7 @@ def comparisons(runs: Sequence[ReportedRun]) -> Iterator[list[str]]:
                 yield [f"{one} over {other}", name, str(envs), str(count), shown, verdict(probability)]
 
 
-def crossings(runs: Sequence[ReportedRun]) -> Iterator[list[str]]:
+def crossings(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
     """Return the least, mean and largest share of falls over all evaluations of all runs of a method."""
     shares: dict[str, list[float]] = {}
     for run in runs:
@@ -88,9 +99,9 @@ def crossings(runs: Sequence[ReportedRun]) -> Iterator[list[str]]:
             yield [method, str(len(values)), *cells]
 
 
-def solved(runs: Sequence[ReportedRun]) -> Iterator[list[str]]:
+def solved(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
     """Return how many runs solved a world for good, ever earned the treasure greedily, and when; also of all worlds."""
-    groups: dict[tuple[str, str], list[ReportedRun]] = {}
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
         if run.env.startswith("monotau/DeepSea") and run.state == "finished":
             for env in (ALL_WORLDS, run.env):
@@ -115,7 +126,7 @@ def main() -> None:
     """Read runs and print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="directories of suites")
-    runs = [run for run in read_runs(parser.parse_args().runs) if run.counts]
+    runs = [run for run in read_methods(parser.parse_args().runs) if run.usable]
     claims = ("claim", "score", "envs", "runs of each", "probability", "verdict")
     print_table("Probability of improvement", claims, comparisons(runs))
     print_table("Falls among changes", ("method", "evaluations", "least", "mean", "most"), crossings(runs))

@@ -30,7 +30,7 @@ from benchmarks.endings import differences, end_of
 from benchmarks.soak import soak
 from monotau.config.resolve import Resolved, resolve
 from monotau.errors import ConfigError, StorageFault
-from monotau.runs import checkpoint, runner
+from monotau.runs import checkpoint
 from monotau.runs.runner import train_into
 
 PRESETS = ("dqn", "c51", "qr-dqn", "iqn", "fqf", "rainbow", "ndqfn", "ndqfn-dpe")
@@ -58,8 +58,6 @@ def settled(preset: str, env: str) -> Resolved:
 
 def child(directory: Path, preset: str, env: str, saving: "Synchronized[int]", slowed: bool) -> None:
     """Train in this process, without pictures; `saving` says how many saves have begun, negative while inside one."""
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        setattr(runner, name, lambda *_: None)
     save, fsync = checkpoint.Checkpoints.save, os.fsync
 
     def counted(*arguments: Any) -> None:
@@ -161,8 +159,6 @@ def full_disks(count: int) -> dict[str, Any]:
     """Train on disks of `count` sizes; what does not fit must stop with a typed error and leave the last generation."""
     resolved = settled("qr-dqn", "CartPole-v1")
     seen: dict[str, Any] = {"sizes": 0, "stopped": 0, "finished": 0, "wrong": []}
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        setattr(runner, name, lambda *_: None)
     with TemporaryDirectory() as home:
         train_into(Path(home) / "whole", resolved, Console(quiet=True))
         whole = end_of(Path(home) / "whole")

@@ -21,7 +21,7 @@ from benchmarks.cells import Cell, arguments, number, read_rows, run_cells
 from monotau import Agent
 from monotau.envs import register_own
 from monotau.envs.probes import Outcomes, Truth
-from monotau.report.truth import distance_to
+from monotau.report.sections.truth import distance_to
 
 
 @dataclass(frozen=True, kw_only=True)

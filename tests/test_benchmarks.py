@@ -17,9 +17,9 @@ from monotau import Agent, Diracs
 from monotau.config.presets import PRESETS
 from monotau.envs import LargeReturns, LongChain, list_envs
 from monotau.envs.deep_sea import DeepSea
-from monotau.report.study import Study
+from monotau.report.comparison import RunComparison
 from monotau.results.summary import Estimate
-from tests.report.made_up import evaluation, fake_run
+from tests.support.runs import evaluation, fake_run
 
 
 def square(cell):
@@ -289,11 +289,11 @@ def test_claims_are_compared_where_both_methods_have_runs():
         for seed, value in enumerate(values)
     ]
     runs.append(fake_run("a", [evaluation(10, return_mean=99.0)], env="Z"))
-    found = compared(Study(runs), "a", "b")
+    found = compared(RunComparison(runs), "a", "b")
     assert found is not None
     assert found[:2] == (2, 4)
     assert found[2].value == 0.5
-    assert compared(Study(runs), "a", "c") is None
+    assert compared(RunComparison(runs), "a", "c") is None
 
 
 @pytest.mark.parametrize(

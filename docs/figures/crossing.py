@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from monotau import Agent
-from monotau.report.figures import new_figure, plot_quantile_functions
+from monotau.report.plotting import new_figure
+from monotau.report.run_figures import plot_quantile_functions
 
 
 def falls(curves: torch.Tensor) -> torch.Tensor:
@@ -41,7 +42,8 @@ def main() -> None:
     for ax, (name, title) in zip(axes, (("iqn-star", "IQN"), ("ndqfn", "NDQFN")), strict=True):
         shown = curves[name][worst]
         share = (curves[name].diff(dim=-1) < 0).float().mean()
-        plot_quantile_functions(ax, taus.numpy(), shown.numpy(), shown.mean(dim=-1).numpy())
+        plot_quantile_functions(ax, taus.numpy(), shown.numpy(), range(len(shown)))
+        ax.legend(frameon=False, fontsize="small")
         ax.set_title(f"{title}: {share:.1%} of neighbouring quantiles decrease", fontsize="medium")
         print(f"{name}: {float(share):.4f} of neighbours decrease over {len(states)} states and all actions")
     low = min(ax.get_ylim()[0] for ax in axes)

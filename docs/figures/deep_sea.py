@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monotau.report.figures import new_figure
+from monotau.report.plotting import new_figure
 
 ROOT = Path(__file__).parents[2]
 COLOURS = {

@@ -8,16 +8,16 @@ from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFau
 
 if TYPE_CHECKING:
     from monotau.agent import Agent
+    from monotau.api import train_agent
     from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
     from monotau.losses import quantile_huber
-    from monotau.runs.runner import train_agent
 
 __version__ = version("monotau")
 
 # What needs torch is imported when it is first used: `monotau --help` would take seconds else.
 _LATER = {
     "Agent": "agent",
-    "train_agent": "runs.runner",
+    "train_agent": "api",
     "quantile_huber": "losses",
 } | dict.fromkeys(("Categorical", "Diracs", "Distribution", "PiecewiseLinear", "Point", "Risk"), "distributions")
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from monotau.agent import Agent
+from monotau.api import train_agent
 from monotau.config.resolve import resolve
 from monotau.distributed import collector
 from monotau.distributed.collector import IN_FLIGHT, RayCollector
@@ -21,7 +22,6 @@ from monotau.distributed.connect import connected
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.replay.flags import FINAL, TERMINATED
-from monotau.runs.runner import train_agent
 from tests.support.failing_envs import FailingEnv, PidFileEnv, ProcessEnv
 from tests.support.small_runs import SMALL
 

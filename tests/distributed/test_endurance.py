@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monotau.suites.watching import read_progress
+from monotau.results.read import read_progress
 
 RUN = """
 import sys

@@ -6,14 +6,33 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from monotau.report.cells import estimated, hours, listed, number, pages, several, span
-from monotau.report.curves import Curve
-from monotau.report.drawing import Panel, cut_at, draw_panels, looks, shown, thousands
-from monotau.report.figures import new_figure
-from monotau.report.files import render
-from monotau.report.page import to_html, to_markdown
-from monotau.report.sections import Picture, Section, Table
+from monotau.report.comparison import RunComparison
+from monotau.report.formatting import (
+    batches,
+    format_duration,
+    format_estimate,
+    format_number,
+    format_range,
+    name_list,
+    plural,
+)
+from monotau.report.page import Picture, Section, Table, to_html, to_markdown
+from monotau.report.plotting import (
+    Curve,
+    Panel,
+    draw_panels,
+    format_thousands,
+    label,
+    method_styles,
+    new_figure,
+    render,
+)
+from monotau.report.sections.bonus import bonus_sections
+from monotau.report.sections.compare import longest_bar
+from monotau.report.sections.crossing import crossing_sections, dead_increment_sections
+from monotau.report.sections.curves import curve_sections
 from monotau.results.summary import Estimate
+from tests.support.runs import evaluation, fake_run, ignore, training
 
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=y>|`[a](javascript:x)&amp;'
 
@@ -105,50 +124,82 @@ def test_the_same_figure_is_the_same_file():
 @pytest.mark.parametrize("name", ["a$b$ \\frac{", "$\\x$", "_hidden", "\x00\n\t", "", "文字", "x" * 500, "\\$ $ $"])
 def test_any_name_can_be_drawn_as_it_stands(name):
     figure, (ax,) = new_figure(6, 2)
-    ax.plot([0], [0], label=shown(name))
-    ax.set_title(shown(name))
+    ax.plot([0], [0], label=label(name))
+    ax.set_title(label(name))
     ax.legend()
     assert len(ax.get_legend().get_texts()) == 1
     assert render(figure, "png")
-    assert len(shown(name, 20, 2).splitlines()) <= 2
+    assert len(label(name, 20, 2).splitlines()) <= 2
 
 
 def test_no_two_of_dozens_of_methods_look_the_same():
-    found = looks([f"m{number}" for number in range(100)])
+    found = method_styles([f"m{number}" for number in range(100)])
     assert len({(look["color"], look["linestyle"], look["marker"]) for look in found.values()}) == 100
-    assert len(looks([f"m{number}" for number in range(500)])) == 500
+    assert len(method_styles([f"m{number}" for number in range(500)])) == 500
 
 
 def test_only_giants_among_bars_are_cut():
-    assert cut_at(np.array([10.0, -20.0, 30.0])) == 30.0
-    assert cut_at(np.array([10.0, -20.0, 5000.0])) == 100.0
-    assert cut_at(np.array([100.0, -200.0, 5000.0])) == 800.0
+    assert longest_bar(np.array([10.0, -20.0, 30.0])) == 30.0
+    assert longest_bar(np.array([10.0, -20.0, 5000.0])) == 100.0
+    assert longest_bar(np.array([100.0, -200.0, 5000.0])) == 800.0
 
 
 def test_numbers_as_they_are_read():
-    assert [number(value) for value in (None, 0.0, 0.123456, 12.3456, 123456.7)] == [
+    assert [format_number(value) for value in (None, 0.0, 0.123456, 12.3456, 123456.7)] == [
         "-",
         "0",
         "0.123",
         "12.3",
         "123,457",
     ]
-    assert estimated(Estimate(value=0.5, interval=(0.25, 0.75)), 100.0) == "50 [25, 75]"
-    assert estimated(Estimate(value=0.5, interval=None)) == "0.5 -"
-    assert [span([3]), span([7, 3, 5])] == ["3", "3 to 7"]
-    assert [several(1, "run"), several(2000, "run")] == ["1 run", "2,000 runs"]
-    assert [listed(["a", "b"], 2), listed(["a", "b", "c"], 2)] == ["a, b", "a, b and 1 more"]
-    assert [hours(90.0), hours(600.0), hours(9000.0)] == ["90 s", "10 min", "2.5 h"]
-    assert [thousands(value) for value in (0.5, 2500.0, 2e6, -3e9)] == ["0.5", "2.5k", "2M", "-3G"]
-    assert pages("abcde", 2) == [["a", "b"], ["c", "d"], ["e"]]
+    assert format_estimate(Estimate(value=0.5, interval=(0.25, 0.75)), 100.0) == "50 [25, 75]"
+    assert format_estimate(Estimate(value=0.5, interval=None)) == "0.5 -"
+    assert [format_range([3]), format_range([7, 3, 5])] == ["3", "3 to 7"]
+    assert [plural(1, "run"), plural(2000, "run")] == ["1 run", "2,000 runs"]
+    assert [name_list(["a", "b"], 2), name_list(["a", "b", "c"], 2)] == ["a, b", "a, b and 1 more"]
+    assert [format_duration(90.0), format_duration(600.0), format_duration(9000.0)] == ["90 s", "10 min", "2.5 h"]
+    assert [format_thousands(value) for value in (0.5, 2500.0, 2e6, -3e9)] == ["0.5", "2.5k", "2M", "-3G"]
+    assert batches("abcde", 2) == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_a_single_evaluation_is_a_point_that_can_be_seen():
     curve = Curve(steps=np.array([5.0]), values=np.array([7.0]), ends=None, seeds=1, shortened=False)
     panels = [Panel(title="A-v0", curves={"b": curve})]
-    look = looks(["a", "b"])
+    look = method_styles(["a", "b"])
     figure = draw_panels(panels, look, xlabel="steps", ylabel="return")
     (line,) = figure.axes[0].get_lines()
     assert (line.get_marker(), line.get_markevery()) == ("o", 1)
     assert line.get_color() == look["b"]["color"] != look["a"]["color"]  # as in figures with both
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["b"]
+
+
+def test_columns_without_content_are_left_out():
+    rows = [["a", "", "1", "-"], ["b", "", "-", "-"]]
+    table = Table(caption="c", columns=("method", "unfinished", "score", "human"), rows=rows)
+    kept = table.without_empty_columns()
+    assert (kept.columns, kept.rows) == (["method", "score"], [["a", "1"], ["b", "-"]])
+    section = Section(title="t", tables=[table])
+    for text in (to_html("t", "a", [section], {}), to_markdown("t", [section])):
+        assert "unfinished" not in text
+        assert "human" not in text
+        assert "score" in text
+
+
+@pytest.mark.parametrize("name", ["a $x$ b", "$", "_hidden"])
+def test_names_are_escaped_in_the_legends_of_all_figures(name):
+    comparison = RunComparison(
+        [
+            fake_run(
+                method,
+                [training(5, bonus_mean=1.0, dead_increments=0.5), evaluation(5, crossing=0.5)],
+                settings={"head.kind": "iqn"},
+            )
+            for method in (name, "other")
+        ]
+    )
+    for sections in (curve_sections, crossing_sections, bonus_sections, dead_increment_sections):
+        (section,) = sections(comparison, ignore)
+        for picture in section.pictures:
+            texts = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+            assert label(name) in texts
+            assert render(picture.figure, "png")

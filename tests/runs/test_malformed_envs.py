@@ -14,9 +14,7 @@ from gymnasium import spaces
 
 from monotau.config.resolve import resolve
 from monotau.errors import ConfigError, EnvironmentFault
-from monotau.report.figures import new_figure, plot_quantile_functions
-from monotau.report.telling import draw_most_telling_state
-from monotau.runs import runner
+from monotau.report.run_figures import draw_run_figures
 from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.files import read_json
 from monotau.runs.runner import train_into
@@ -31,19 +29,18 @@ from tests.support.malformed_envs import (
     at,
     only_in,
 )
-from tests.support.small_runs import silent, skip_figures
+from tests.support.small_runs import silent
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Skip the wait for the disk and the drawing of figures."""
+    """The wait for the disk is not in question here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    skip_figures(monkeypatch)
 
 
-def train(directory, source, **settings):
+def train(directory, source, draw=None, **settings):
     resolved = resolve("dqn", TINY, settings, source=source)
-    train_into(directory, resolved, silent())
+    train_into(directory, resolved, silent(), draw=draw)
     return read_json(directory / "result.json")
 
 
@@ -248,18 +245,7 @@ def test_an_evaluation_with_endless_episodes_is_cut_off(tmp_path):
     assert result["final"]["length_mean"] == result["final"]["return_mean"] == 7
 
 
-def test_ten_thousand_actions_are_learned_and_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "draw_most_telling_state", draw_most_telling_state)
+def test_ten_thousand_actions_are_learned_and_drawn(tmp_path):
     settings = {"head": {"hidden": 2}, "evaluation": {"episode_cap_steps": 1}, "steps": 20}
-    assert train(tmp_path, lambda: MalformedEnv(actions=10_000), **settings)["updates"] > 0
+    assert train(tmp_path, lambda: World(actions=10_000), draw_run_figures, **settings)["updates"] > 0
     assert (tmp_path / "quantile_functions.png").stat().st_size > 0
-
-
-def test_a_figure_with_too_many_actions_shows_the_best_ones():
-    _, (ax,) = new_figure(7.0, 4.0)
-    means = np.arange(100.0) % 60
-    plot_quantile_functions(ax, np.array([0.1, 0.9]), np.stack([means, means + 1], axis=1), means)
-    shown = [int(text.get_text().split(",")[0].removeprefix("action ")) for text in ax.get_legend().get_texts()]
-    assert shown == [*range(38, 60), 98, 99]
-    curves = [line for line in ax.get_lines() if line.get_label().startswith("action")]
-    assert len({(line.get_color(), line.get_linestyle(), str(line._dash_pattern)) for line in curves}) >= 24

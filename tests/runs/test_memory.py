@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from monotau.agent import Agent
+from monotau.api import train_agent
 from monotau.cli import main
 from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
@@ -23,7 +24,7 @@ from monotau.runs import memory, runner
 from monotau.runs.memory import LARGEST_SHARE, LIBRARY_BYTES, MemoryPlan
 from monotau.runs.metrics import Log
 from monotau.runs.progress import Display
-from monotau.runs.runner import train_agent, train_into
+from monotau.runs.runner import train_into
 from tests.support.envs import Frames
 from tests.support.small_runs import SMALL, SMALL_FLAGS, silent, skip_figures, small_run
 

@@ -16,8 +16,7 @@ from monotau.agent import Agent
 from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
 from monotau.learning.evaluate import Evaluation
-from monotau.report import telling
-from monotau.report.telling import draw_most_telling_state
+from monotau.report.run_figures import widest_state
 from monotau.runs import runner
 from monotau.runs.files import read_json, unfinished, write_json
 from monotau.runs.layout import CONTENTS, state_of
@@ -236,7 +235,7 @@ def test_runs_go_where_their_settings_say():
 
 
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "iqn-dpe"])
-def test_the_same_seed_gives_the_same_run_bit_by_bit_and_another_does_not(preset, tmp_path, undrawn):
+def test_the_same_seed_gives_the_same_run_bit_by_bit_and_another_does_not(preset, tmp_path):
     metrics, files = [], []
     for number, seed in enumerate((1, 1, 2)):
         torch.manual_seed(number)  # no global generator has an influence
@@ -251,17 +250,38 @@ def test_the_same_seed_gives_the_same_run_bit_by_bit_and_another_does_not(preset
     assert "nan" not in metrics[0].lower()
 
 
-def test_the_state_drawn_is_the_one_in_which_the_actions_differ_most(tmp_path, monkeypatch):
+def test_the_state_drawn_is_the_one_in_which_the_actions_differ_most():
     agent = Agent("CartPole-v1", **SMALL)
     states = np.random.default_rng(5).standard_normal((6, 1, 4)).astype(np.float32)
-    drawn = []
-    monkeypatch.setattr(telling, "draw_quantile_functions", lambda *arguments: drawn.append(arguments))
-    draw_most_telling_state(agent, Evaluation([0.0], [1], states), "title", tmp_path / "x.png")
-    ((taus, curves, means, title, path),) = drawn
+    taus, curves = widest_state(agent, Evaluation([0.0], [1], states))
     all_curves = agent.quantiles(states[:, 0], taus).numpy()
     spreads = [abs(curve[0].mean() - curve[1].mean()) for curve in all_curves]
     np.testing.assert_allclose(curves, all_curves[int(np.argmax(spreads))], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(means, curves.mean(axis=1), rtol=1e-5)
-    assert title.startswith("title\n")
-    assert path == tmp_path / "x.png"
     assert int(np.argmax(spreads)) not in (0, 5)
+
+
+def test_figures_are_drawn_before_the_result_is_written_and_only_on_request(tmp_path):
+    drawn = []
+
+    def draw(directory, lines, agent, evaluation):
+        assert not (directory / "result.json").exists()
+        assert lines[-1]["step"] == 200
+        drawn.append((directory, agent.actions, len(evaluation.returns)))
+
+    train_into(tmp_path / "drawn", small_run(), silent(), draw=draw)
+    train_into(tmp_path / "undrawn", small_run(), silent())
+    train_into(tmp_path / "drawn", small_run(), silent(), draw=draw)  # finished: nothing is drawn again
+    assert drawn == [(tmp_path / "drawn", 2, 2)]
+    assert not [*tmp_path.glob("*/*.png")]
+
+
+def test_a_run_whose_figures_fail_is_unfinished_and_ends_the_same_when_repeated(tmp_path):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_into(tmp_path / "run", small_run(), silent(), draw=fail)
+    assert state_of(tmp_path / "run", small_run().config) == "unfinished"
+    train_into(tmp_path / "run", small_run(), silent())
+    train_into(tmp_path / "whole", small_run(), silent())
+    assert contents(tmp_path / "run" / "agent") == contents(tmp_path / "whole" / "agent")

@@ -6,10 +6,10 @@ import json
 import pytest
 from rich.console import Console
 
+from monotau.results.read import Progress, read_progress
 from monotau.suites import board as boards
 from monotau.suites.board import Board, clock
 from monotau.suites.track import Track
-from monotau.suites.watching import Progress, read_progress
 
 
 def screen(*, terminal: bool, height: int = 30) -> Console:

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from monotau.agent import Agent
 from monotau.config.resolve import Resolved, resolve
-from monotau.runs import runner
 from monotau.runs.runner import train_into
 
 SMALL: dict[str, Any] = {
@@ -67,12 +66,9 @@ def silent() -> Console:
 
 def skip_figures(patch: pytest.MonkeyPatch) -> None:
     """Keep runs from drawing figures, which takes longer than the training itself."""
-    for name in ("draw_learning_curve", "draw_most_telling_state"):
-        patch.setattr(runner, name, lambda *_: None)
+    patch.setattr("monotau.report.run_figures.draw_run_figures", lambda *_: None)
 
 
 def train_undrawn(directory: Path, resolved: Resolved) -> None:
     """Train into a directory without drawing figures; module-scoped fixtures can use it."""
-    with pytest.MonkeyPatch.context() as patch:
-        skip_figures(patch)
-        train_into(directory, resolved, silent())
+    train_into(directory, resolved, silent())

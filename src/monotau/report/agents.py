@@ -1,36 +1,34 @@
-"""The agents that runs have left, as far as they may be loaded and their environments made."""
+"""Loads the agents of runs for the sections that look at what was learned."""
 
 import os
 
 from monotau.agent import Agent
 from monotau.envs import EnvConfig, EnvFactory
 from monotau.errors import ConfigError
-from monotau.report.reading import ReportedRun
+from monotau.results.read import RunRecord
 from monotau.runs.agent_files import is_harmless
 from monotau.runs.manifest import newest_agent
 
 
-def may_be_made(run: ReportedRun) -> bool:
-    """Whether a run's environment is one that may be made because a file names it."""
+def may_create_env(run: RunRecord) -> bool:
+    """Whether the environment of a run can be created without importing code that a file names."""
     return is_harmless(EnvConfig(id=run.settings.get("env.id", run.env), kwargs=run.settings.get("env.kwargs", {})))
 
 
-def load_agent(run: ReportedRun) -> Agent:
-    """Load a run's last agent, of an unfinished run that of its newest checkpoint, with its environment."""
+def load_agent(run: RunRecord) -> Agent:
+    """Load the final agent of a run, or that of its newest checkpoint, together with its environment."""
     place = run.directory / "agent"
     damages: list[str] = []
     if not os.path.isdir(place):
         checkpoint, damages = newest_agent(run.directory)
         place = checkpoint or run.directory / "best_agent"
     if not os.path.isdir(place):
-        raise ConfigError(
-            f"there is no agent in {run.directory}: {damages[0] if damages else 'it has come to none yet.'}"
-        )
+        raise ConfigError(f"{run.directory} contains no agent: {damages[0] if damages else 'none was saved yet.'}")
     agent = Agent.load(place)
     if agent.config.env.title != run.env:
-        raise ConfigError(f"the agent in {place} is for {agent.config.env.title}, but its run is of {run.env}.")
+        raise ConfigError(f"the agent in {place} was trained on {agent.config.env.title}, but its run on {run.env}.")
     if agent.envs is None:
         if is_harmless(agent.config.env):
-            EnvFactory(agent.config.env)  # says which package is missing
-        raise ConfigError(f"the environment {run.env} was not given by an id that may be made from a file.")
+            EnvFactory(agent.config.env)  # raises an error that names the missing package
+        raise ConfigError(f"the environment {run.env} has an id that must not be loaded from a file.")
     return agent

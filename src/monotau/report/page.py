@@ -1,24 +1,125 @@
-"""A report as one page of HTML that needs nothing else, and its tables as Markdown."""
+"""Writes a report: one HTML page without dependencies, its tables as Markdown, its figures and its data as files."""
 
 import base64
+import csv
+import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 
-from monotau.report.sections import Picture, Section, Table
+from matplotlib.figure import Figure
+
+from monotau.errors import ConfigError
+from monotau.report.plotting import render
+from monotau.results.read import RunRecord
+from monotau.runs.files import write_bytes, writing
+
+PAGE, RESULTS, TRAINING, TABLES, FIGURES = "index.html", "results.csv", "training.csv", "table.md", "figures"
 
 GENERATOR = '<meta name="generator" content="monotau report">'
-"""By which a report is known."""
+"""Identifies a page that may be overwritten."""
 
-FIGURES = "figures"
-"""Directory of the pictures as files."""
+CSV_COLUMNS = ("method", "env", "protocol", "seed", "state", "step", "measure", "value")
 
 _NUMERIC = re.compile(r"([\d.,+%\[\]() -]|\bto\b|\bof\b)+")
 
+Notify = Callable[[str], None]
+"""Called with a few words on the current work, for the progress display."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A figure with its caption."""
+
+    name: str
+    """Name of its files without suffix."""
+    figure: Figure
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Formatted cells with a caption."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def without_empty_columns(self) -> "Table":
+        """Leave out columns in which every cell is empty or a dash."""
+        kept = [column for column in range(len(self.columns)) if any(row[column] not in ("", "-") for row in self.rows)]
+        return replace(
+            self,
+            columns=[self.columns[column] for column in kept],
+            rows=[[row[column] for column in kept] for row in self.rows],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page: text, then pictures, warnings and tables."""
+
+    title: str
+    text: str = ""
+    pictures: Sequence[Picture] = ()
+    warnings: Sequence[str] = ()
+    """Highlighted paragraphs."""
+    tables: Sequence[Table] = ()
+
+
+def check_output(directory: Path) -> None:
+    """Reject an output directory that contains anything other than a report."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise ConfigError(f"--out is {directory}, which is not a directory.")
+    if any(directory.iterdir()) and GENERATOR not in _earlier_page(directory):
+        raise ConfigError(
+            f"--out is {directory}, which is not empty and contains no report; name a new or an empty directory."
+        )
+
+
+def _earlier_page(directory: Path) -> str:
+    path = directory / PAGE
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def write_report_files(
+    directory: Path,
+    title: str,
+    about: str,
+    sections: Sequence[Section],
+    runs: Sequence[RunRecord],
+    on_figure: Callable[[], None],
+) -> None:
+    """Write the report, the page last, and delete figures of an earlier report; `on_figure` is called after each."""
+    stale = {*re.findall(rf'href="({FIGURES}/[\w-]+\.(?:png|svg))"', _earlier_page(directory))}
+    (directory / FIGURES).mkdir(parents=True, exist_ok=True)
+    svgs = {}
+    for picture in (picture for section in sections for picture in section.pictures):
+        for suffix in ("png", "svg"):
+            name = f"{FIGURES}/{picture.name}.{suffix}"
+            data = render(picture.figure, suffix)
+            write_bytes(directory / name, data)
+            stale.discard(name)
+            picture.figure.set_layout_engine("none")  # the second file reuses the layout, which is slow to compute
+        svgs[picture.name] = data
+        on_figure()
+    for name, kinds in ((RESULTS, ("random", "eval")), (TRAINING, ("train",))):
+        with writing(directory / name) as writer:
+            for text in to_csv(runs, kinds):
+                writer.write(text.encode())
+    write_bytes(directory / TABLES, to_markdown(title, sections).encode())
+    write_bytes(directory / PAGE, to_html(title, about, sections, svgs).encode())
+    for name in stale:
+        (directory / name).unlink(missing_ok=True)
+
 
 def to_html(title: str, about: str, sections: Sequence[Section], svgs: Mapping[str, bytes]) -> str:
-    """Return the page; everything that stands in sections is text, and never becomes HTML."""
+    """Return the page; all text of the sections is escaped."""
     style = (files("monotau.report") / "page.css").read_text(encoding="utf-8")
     contents = "".join(f'<li><a href="#s{place}">{escape(each.title)}</a></li>' for place, each in enumerate(sections))
     body = "\n".join(_section(place, section, svgs) for place, section in enumerate(sections))
@@ -33,10 +134,10 @@ def to_html(title: str, about: str, sections: Sequence[Section], svgs: Mapping[s
 
 def _section(place: int, section: Section, svgs: Mapping[str, bytes]) -> str:
     parts = [f'<section id="s{place}">\n<h2>{escape(section.title)}</h2>']
-    parts += [f'<p class="loud">{escape(caution)}</p>' for caution in section.warnings]
     parts += [f"<p>{escape(paragraph)}</p>" for paragraph in section.text.split("\n\n") if paragraph.strip()]
     parts += [_picture(picture, svgs[picture.name]) for picture in section.pictures]
-    parts += [_table(table) for table in section.tables]
+    parts += [f'<p class="loud">{escape(warning)}</p>' for warning in section.warnings]
+    parts += [_table(table.without_empty_columns()) for table in section.tables]
     return "\n".join([*parts, "</section>"])
 
 
@@ -60,7 +161,7 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     return (
-        # Not a caption element: on a narrow screen that would scroll away with the table.
+        # A caption element would scroll sideways with the table on a narrow screen.
         f'<p class="caption">{escape(table.caption)}</p>\n'
         f'<div class="scroll"><table aria-label="{escape(table.caption)}">\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>"
@@ -68,31 +169,53 @@ def _table(table: Table) -> str:
 
 
 def _is_numeric(table: Table, column: int) -> bool:
-    """Whether half the cells of a column are numbers, which stand to the right."""
+    """Whether at least half of the cells of a column are numbers, which are aligned to the right."""
     cells = [row[column] for row in table.rows if row[column]]
     return 2 * sum(_NUMERIC.fullmatch(cell) is not None for cell in cells) >= len(cells)
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
-    """Return the tables under the titles of their sections, with what must not be overlooked."""
-    blocks = [f"# {_plain(title)}"]
+    """Return the tables under the titles of their sections, with text and warnings."""
+    blocks = [f"# {_escape_markdown(title)}"]
     for section in sections:
         if section.tables:
-            blocks.append(f"## {_plain(section.title)}")
-            blocks += [f"> {_plain(caution)}" for caution in section.warnings]
-            blocks += [_plain(paragraph) for paragraph in section.text.split("\n\n") if paragraph.strip()]
-            blocks += [block for table in section.tables for block in (_plain(table.caption), _lines(table))]
+            blocks.append(f"## {_escape_markdown(section.title)}")
+            blocks += [_escape_markdown(paragraph) for paragraph in section.text.split("\n\n") if paragraph.strip()]
+            blocks += [f"> {_escape_markdown(warning)}" for warning in section.warnings]
+            for table in section.tables:
+                blocks += [_escape_markdown(table.caption), _markdown_table(table.without_empty_columns())]
     return "\n\n".join(blocks) + "\n"
 
 
-def _lines(table: Table) -> str:
+def _markdown_table(table: Table) -> str:
     rules = ["---:" if _is_numeric(table, column) else "---" for column in range(len(table.columns))]
     rows = [table.columns, rules, *table.rows]
-    return "\n".join(f"| {' | '.join(_plain(cell) for cell in row)} |" for row in rows)
+    return "\n".join(f"| {' | '.join(_escape_markdown(cell) for cell in row)} |" for row in rows)
 
 
-def _plain(text: str) -> str:
-    """Return text that Markdown, and the HTML in it, shows as it stands."""
+def _escape_markdown(text: str) -> str:
+    """Return text that Markdown, and HTML within it, displays literally."""
     escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
     marked = "".join(f"\\{letter}" if letter in "\\|`*" else letter for letter in escaped)
     return marked.replace("](", "]\\(")  # a link; brackets alone are intervals
+
+
+def to_csv(runs: Sequence[RunRecord], kinds: Sequence[str]) -> Iterator[str]:
+    """Yield the header, then for each run one line for each number; a run without numbers gets one line."""
+    yield ",".join(CSV_COLUMNS) + "\n"
+    for run in runs:
+        text = io.StringIO()
+        own = (run.method, run.env, run.settings.get("env.protocol", ""), run.seed if run.seed >= 0 else "", run.state)
+        numbers = [*_numbers(run, kinds)] or [("", "", "")]
+        csv.writer(text, lineterminator="\n").writerows([*own, *rest] for rest in numbers)
+        yield text.getvalue()
+
+
+def _numbers(run: RunRecord, kinds: Sequence[str]) -> Iterator[tuple[object, str, object]]:
+    for line in run.lines:
+        kind = "random" if line.get("policy") == "random" else line["kind"]
+        if kind not in kinds:
+            continue
+        for name, value in line.items():
+            if name != "step" and type(value) in (int, float):
+                yield line["step"], f"{kind}_{name}", value

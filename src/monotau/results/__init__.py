@@ -1,7 +1,7 @@
-"""Human-normalised Atari scores: constants, published results, the user's runs, and statistics of them."""
+"""Results of runs: reading them, human-normalised Atari scores, published results, and statistics."""
 
 from monotau.results.published import Published, Quoted, games_of, normalised, published, quoted, references
-from monotau.results.runs import Run, find_runs, read_run
+from monotau.results.read import RunRecord, find_runs, read_run
 from monotau.results.statistics import (
     Sample,
     games_above,
@@ -13,16 +13,28 @@ from monotau.results.statistics import (
     performance_profile,
     probability_of_improvement,
 )
-from monotau.results.summary import Comparison, Estimate, Row, compare, profile_of, published_row, run_rows
+from monotau.results.summary import (
+    AtariRun,
+    Comparison,
+    Estimate,
+    Row,
+    atari_run,
+    compare,
+    profile_of,
+    published_row,
+    run_rows,
+)
 
 __all__ = [
+    "AtariRun",
     "Comparison",
     "Estimate",
     "Published",
     "Quoted",
     "Row",
-    "Run",
+    "RunRecord",
     "Sample",
+    "atari_run",
     "compare",
     "find_runs",
     "games_above",

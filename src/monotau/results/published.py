@@ -1,6 +1,6 @@
-"""Facts: the games, what random play and a human score on them, and what others have published.
+"""Reference data on Atari games: random and human scores, and published results.
 
-A game's key is the name of its ROM ("ms_pacman").
+The key of a game is the name of its ROM ("ms_pacman").
 """
 
 import csv
@@ -18,11 +18,11 @@ Constants = Literal["dqn_zoo", "table1"]
 Protocol = Literal["noop", "sticky"]
 
 TABLE1_RANDOM = MappingProxyType({"video_pinball": 0.0})
-"""Where the constants of the papers in Table 1 differ from DQN Zoo's."""
+"""Random scores that differ from DQN Zoo's in the papers of Table 1."""
 
 
 class Reference(NamedTuple):
-    """What random play and a human score on a game."""
+    """Scores of random play and of a human on a game."""
 
     random: float
     human: float
@@ -30,19 +30,19 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Scores of one algorithm, one for each game, as somebody has published them."""
+    """Published scores of one algorithm, one for each game."""
 
     algorithm: str
     protocol: Protocol
     origin: str
-    """Paper or code, and what kind of score it is."""
+    """Paper or code, and the kind of score."""
     scores: Mapping[str, float]
-    """Raw score of each game; not all have all games."""
+    """Raw score of each game; some games may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quoted:
-    """A row of the NDQFN paper's Table 1, in percent: aggregates without the scores behind them."""
+    """A row of Table 1 of the NDQFN paper, in percent; the scores behind it are not public."""
 
     method: str
     mean: int
@@ -66,7 +66,7 @@ _ORIGINS: Mapping[tuple[Protocol, str], tuple[str, str]] = {
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    """Read one of our tables; lines with # tell where its numbers come from."""
+    """Read a table of this package; lines that start with # name the source of its numbers."""
     text = (files("monotau.results") / "data" / f"{name}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
 
@@ -93,7 +93,7 @@ def games_of(name: str = "atari57") -> tuple[str, ...]:
 
 
 def normalised(game: str, score: float, constants: str = "dqn_zoo") -> float:
-    """Return a raw score on the scale on which random play is 0 and the human is 1."""
+    """Return a raw score on a scale where random play is 0 and the human is 1."""
     table = references(constants)
     if game not in table:
         raise unknown_name("the game", game, table)
@@ -102,7 +102,7 @@ def normalised(game: str, score: float, constants: str = "dqn_zoo") -> float:
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Return the results of others, by protocol."""
+    """Return the published results, by protocol."""
     tables: dict[Protocol, list[dict[str, str]]] = {protocol: _rows(protocol) for protocol in get_args(Protocol)}
     return tuple(
         Published(
@@ -117,7 +117,7 @@ def published() -> tuple[Published, ...]:
 
 @cache
 def quoted() -> tuple[Quoted, ...]:
-    """Return Table 1 of the NDQFN paper as it stands there; it says 55 games and not which constants."""
+    """Return Table 1 of the NDQFN paper, which names 55 games but not the constants it used."""
     return tuple(
         Quoted(
             method=row["method"],

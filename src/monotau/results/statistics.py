@@ -1,6 +1,6 @@
 """Aggregates of scores over games and runs, after Agarwal et al. (arXiv 2108.13264), with bootstrap intervals.
 
-A statistic is a function of a `Sample`; of a resampled one it gives one value for each resample.
+A statistic is a function of a `Sample`; for a resampled one it returns one value for each resample.
 """
 
 import math
@@ -20,27 +20,29 @@ LEVEL = 0.95
 @final
 @dataclass(frozen=True)
 class Sample:
-    """Scores of runs on games, where 1 is the human. Games may have different numbers of runs and weigh the same."""
+    """Normalised scores of runs on games. Games may have different numbers of runs but have equal weight."""
 
     values: Float[np.ndarray, "*R S"]
-    """Scores of all runs, game after game; one row for each resample, if there are any."""
+    """Scores of all runs, game by game; one row for each resample, if resampled."""
     runs: tuple[int, ...]
     """Number of runs of each game; they sum to S."""
 
     @staticmethod
     def of(scores: Sequence[Sequence[float | int]]) -> "Sample":
-        """Take the scores of each game's runs."""
+        """Build a sample from the scores of each game's runs."""
         runs = tuple(len(game) for game in scores)
         if not runs or 0 in runs:
-            raise ConfigError(f"a sample has {runs} runs of its games, but needs a game, and a run of each.")
+            raise ConfigError(
+                f"a sample has {runs} runs of its games, but needs at least one game and one run of each."
+            )
         values = np.array([score for game in scores for score in game], dtype=np.float64)
         if not np.isfinite(values).all():
-            raise ConfigError("a sample holds scores that are not finite numbers.")
+            raise ConfigError("a sample contains scores that are not finite.")
         return Sample(values, runs)
 
     @property
     def repeated(self) -> bool:
-        """True if every game has several runs, without which nothing is known of their spread."""
+        """Whether every game has several runs, which an interval requires."""
         return min(self.runs) > 1
 
     def games(self) -> list[Float[np.ndarray, "*R N"]]:
@@ -68,15 +70,15 @@ def median(sample: Sample) -> Float[np.ndarray, "*R"]:
 
 
 def games_above(sample: Sample, score: float = 1.0) -> Float[np.ndarray, "*R"]:
-    """Number of games whose mean score is above this."""
+    """Number of games whose mean score is above `score`."""
     return np.asarray((sample.means() > score).sum(axis=-1), dtype=np.float64)
 
 
 def interquartile_mean(sample: Sample) -> Float[np.ndarray, "*R"]:
     """Mean of the middle half of all scores.
 
-    Where games have different numbers of runs, each score counts as often as gives all games the same number. As in
-    rliable, the cut at each end is rounded down to whole scores.
+    If games have different numbers of runs, scores are weighted so that all games have the same weight. As in rliable,
+    the number of scores cut at each end is rounded down.
     """
     common = math.lcm(*sample.runs)
     counts = np.repeat([common // runs for runs in sample.runs], sample.runs)  # S
@@ -89,23 +91,25 @@ def interquartile_mean(sample: Sample) -> Float[np.ndarray, "*R"]:
 
 
 def optimality_gap(sample: Sample, score: float = 1.0) -> Float[np.ndarray, "*R"]:
-    """How far scores fall short of this on average; what is beyond it does not make up for the rest."""
+    """Mean shortfall of scores below `score`; higher scores do not compensate for lower ones."""
     return np.asarray(score - mean(Sample(np.minimum(sample.values, score), sample.runs)))
 
 
 def performance_profile(sample: Sample, taus: Float[np.ndarray, " T"]) -> Float[np.ndarray, "*R T"]:
-    """Share of runs that score above each tau."""
+    """Fraction of runs with a score above each tau."""
     shares = [mean(Sample((sample.values > tau).astype(np.float64), sample.runs)) for tau in taus]
     return np.stack(shares, axis=-1)
 
 
 def probability_of_improvement(one: Sample, other: Sample) -> Float[np.ndarray, "*R"]:
-    """Probability that a run of one scores above a run of the other on a game drawn at random; a tie is half.
+    """Probability that a run of `one` scores above a run of `other` on a random game; a tie counts half.
 
-    That is the Mann-Whitney statistic of each game over its number of pairs, averaged over games.
+    This is the Mann-Whitney U statistic of each game divided by its number of pairs, averaged over games.
     """
     if len(one.runs) != len(other.runs):
-        raise ConfigError(f"samples of {len(one.runs)} and {len(other.runs)} games are given; they must be the same.")
+        raise ConfigError(
+            f"the samples cover {len(one.runs)} and {len(other.runs)} games, but must cover the same games."
+        )
     shares = []
     for ours, theirs in zip(one.games(), other.games(), strict=True):
         above: Bool[np.ndarray, "*R N M"] = ours[..., :, None] > theirs[..., None, :]
@@ -120,9 +124,9 @@ def interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Float[np.ndarray, "2 ..."] | None:
-    """Return the ends of the 95 % percentile interval of a stratified bootstrap, which draws runs within each game.
+    """Return the ends of the 95 % percentile interval of a bootstrap that resamples runs within each game.
 
-    It says how the statistic would vary with other seeds on the same games; None unless every game has several.
+    It measures the variation over seeds, not over games. Returns None unless every game has several runs.
     """
     if not all(sample.repeated for sample in samples):
         return None

@@ -1,16 +1,20 @@
-"""One row for each algorithm and protocol: its aggregates, with intervals where there are seeds to draw from."""
+"""Human-normalised Atari scores by algorithm and protocol: aggregates with bootstrap intervals, and comparisons."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 
+from monotau.config.presets import PRESETS
+from monotau.envs.games import game_of
+from monotau.errors import ConfigError, brief
 from monotau.results.published import Protocol, Published, games_of, normalised
-from monotau.results.runs import Measure, Run, group_runs, scores_of
+from monotau.results.read import Measure, RunRecord
 from monotau.results.statistics import (
     Sample,
     games_above,
@@ -32,15 +36,81 @@ AGGREGATES: Mapping[str, Callable[[Sample], Float[np.ndarray, "*R"]]] = MappingP
         "mean": mean,
     }
 )
-"""What is said of each row, the most telling first."""
+"""Aggregates of each row, in the order of the table."""
 
 TAUS = np.linspace(0.0, 8.0, 33)
-"""Scores at which performance profiles are given; 1 is the human."""
+"""Normalised scores at which performance profiles are evaluated; 1 is the human."""
+
+EVALUATION_EPSILON = 0.001
+"""Share of random actions in the evaluations of the Atari protocols."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariRun:
+    """The scores of one run on an Atari game under a protocol with published results."""
+
+    directory: Path
+    preset: str
+    """The preset, followed by the profile if that is neither `atari` nor the preset's own."""
+    protocol: Protocol
+    game: str
+    seed: int
+    best: float
+    """Mean return of the best evaluation."""
+    last: float
+    """Mean return of the last evaluation."""
+    step: int
+    """Training steps at the last evaluation."""
+    finished: bool
+
+
+def atari_run(run: RunRecord) -> AtariRun:
+    """Return the scores of a run; raise a ConfigError that says why if they cannot be compared with published ones."""
+    if run.state == "damaged":
+        raise ConfigError(run.reason)
+    settings = run.settings
+    game = game_of(settings["env.id"])
+    if game is None:
+        raise ConfigError(f"{settings['env.id']} is not one of the 57 Atari games")
+    named = settings.get("env.protocol", "none")
+    protocol = next((known for known in get_args(Protocol) if known == named), None)
+    if protocol is None:
+        raise ConfigError(
+            f"env.protocol is {brief(named)}, and only {' and '.join(get_args(Protocol))} can be compared"
+        )
+    if (reason := protocol_violation(run)) is not None:
+        raise ConfigError(reason)
+    evaluations = run.evaluations()
+    if not evaluations:
+        raise ConfigError("it has no evaluation yet")
+    preset, profile = settings["preset"], settings.get("profile")
+    usual = PRESETS[preset].atari_profile if preset in PRESETS else None
+    return AtariRun(
+        directory=run.directory,
+        preset=preset if profile in (None, "atari", usual) else f"{preset} {profile}",
+        protocol=protocol,
+        game=game,
+        seed=run.seed,
+        best=run.score("best"),
+        last=run.score("last"),
+        step=evaluations[-1]["step"],
+        finished=run.state == "finished",
+    )
+
+
+def protocol_violation(run: RunRecord) -> str | None:
+    """Say which setting of a run makes its scores incomparable with those of its Atari protocol, if any."""
+    limit, epsilon = run.settings.get("env.max_episode_steps"), run.settings.get("evaluation.epsilon")
+    if limit:
+        return f"episodes were truncated after {brief(limit)} steps (env.max_episode_steps)"
+    if epsilon not in (None, EVALUATION_EPSILON):
+        return f"evaluation.epsilon is {brief(epsilon)}, and scores are compared at {EVALUATION_EPSILON}"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number and, if there are several runs of every game, its 95 % interval."""
+    """A statistic with its 95 % interval; without one if a game has a single run."""
 
     value: float
     interval: tuple[float, float] | None
@@ -48,10 +118,10 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one algorithm achieved under one protocol."""
+    """The results of one algorithm under one protocol."""
 
     name: str
-    """Algorithm, or the preset of runs."""
+    """Name of the algorithm, or preset of the runs."""
     protocol: Protocol
     measure: Measure | Literal["published"]
     """Which score of a run is meant."""
@@ -60,17 +130,17 @@ class Row:
     raw: Mapping[str, tuple[float, ...]]
     """Raw scores of the runs of each game."""
     missing: tuple[str, ...]
-    """Games of the set without a score; aggregates are then of the others only."""
+    """Games of the set without a score, which the aggregates do not cover."""
     sample: Sample
     """Human-normalised scores, in the order of `raw`."""
     aggregates: Mapping[str, Estimate]
     unfinished: int = 0
-    """Runs that count with what they have so far."""
+    """Number of unfinished runs, which count with their evaluations so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How likely a run of one row beats one of another, on the games that both have."""
+    """Probability that a run of one row scores higher than a run of another, on the games that both have."""
 
     one: Row
     other: Row
@@ -79,25 +149,48 @@ class Comparison:
 
 
 def published_row(source: Published, constants: str, games: str) -> Row | None:
-    """Return the row of a published result; with one score for each game it has no intervals."""
+    """Return the row of a published result; it has one score for each game, so it has no intervals."""
     scores = {game: (score,) for game, score in source.scores.items()}
     return _row(source.algorithm, source.protocol, "published", source.origin, scores, constants, games)
 
 
-def run_rows(runs: Iterable[Run], constants: str, games: str) -> list[Row]:
-    """Return two rows for each preset and protocol among the runs: by last and by best evaluation."""
+def run_rows(runs: Iterable[AtariRun], constants: str, games: str) -> list[Row]:
+    """Return two rows for each preset and protocol: by last and by best evaluation."""
     measures: tuple[Measure, ...] = ("last", "best")
     rows = []
-    for (preset, protocol), group in group_runs(run for run in runs if run.game in games_of(games)).items():
+    for (preset, protocol), group in _group(run for run in runs if run.game in games_of(games)).items():
         for measure in measures:
-            scores, unfinished = scores_of(group, measure), sum(not run.finished for run in group)
-            row = _row(preset, protocol, measure, _training(group), scores, constants, games, unfinished)
+            scores, unfinished = _raw_scores(group, measure), sum(not run.finished for run in group)
+            row = _row(preset, protocol, measure, _training_length(group), scores, constants, games, unfinished)
             rows += [row] if row else []
     return rows
 
 
-def _training(group: Sequence[Run]) -> str:
-    """Say how long the runs have trained: rows of different lengths are no match."""
+def _group(runs: Iterable[AtariRun]) -> dict[tuple[str, Protocol], list[AtariRun]]:
+    """Group runs by preset and protocol; reject a game and seed that occur twice in a group."""
+    groups: dict[tuple[str, Protocol], list[AtariRun]] = {}
+    seen: dict[tuple[str, Protocol, str, int], Path] = {}
+    for run in runs:
+        key = (run.preset, run.protocol, run.game, run.seed)
+        if key in seen:
+            raise ConfigError(
+                f"{seen[key]} and {run.directory} are both {run.preset} on {run.game} ({run.protocol}) with seed "
+                f"{run.seed}; a seed counts once, so name only one of them."
+            )
+        seen[key] = run.directory
+        groups.setdefault((run.preset, run.protocol), []).append(run)
+    return groups
+
+
+def _raw_scores(runs: Sequence[AtariRun], measure: Measure) -> dict[str, tuple[float, ...]]:
+    """Return the raw scores of each game's runs in order of their seeds."""
+    scores: dict[str, list[float]] = {}
+    for run in sorted(runs, key=lambda run: (run.game, run.seed)):
+        scores.setdefault(run.game, []).append(run.best if measure == "best" else run.last)
+    return {game: tuple(values) for game, values in scores.items()}
+
+
+def _training_length(group: Sequence[AtariRun]) -> str:
     least, most = min(run.step for run in group), max(run.step for run in group)
     return f"runs of {least:,d} steps" if least == most else f"runs of {least:,d} to {most:,d} steps"
 
@@ -131,7 +224,7 @@ def _row(
 
 
 def estimate(statistic: Callable[..., Float[np.ndarray, "*R"]], *samples: Sample) -> Estimate:
-    """Return a statistic with its interval."""
+    """Return a statistic with its bootstrap interval."""
     ends = interval(statistic, *samples)
     return Estimate(
         value=float(statistic(*samples)), interval=None if ends is None else (float(ends[0]), float(ends[1]))
@@ -139,12 +232,12 @@ def estimate(statistic: Callable[..., Float[np.ndarray, "*R"]], *samples: Sample
 
 
 def profile_of(row: Row) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, "2 T"] | None]:
-    """Return the performance profile of a row at `TAUS`, and its interval at each."""
+    """Return the performance profile of a row at `TAUS` with its pointwise interval."""
     return performance_profile(row.sample, TAUS), interval(lambda drawn: performance_profile(drawn, TAUS), row.sample)
 
 
 def compare(rows: Sequence[Row]) -> list[Comparison]:
-    """Compare each row of runs with those before it: published ones, and other runs by the same measure."""
+    """Compare each row of runs with the rows before it: published ones, and runs scored by the same measure."""
     comparisons = (
         _comparison(one, other)
         for other, one in combinations(rows, 2)
@@ -157,7 +250,7 @@ def _comparison(one: Row, other: Row) -> Comparison | None:
     shared = [game for game in one.raw if game in other.raw]
     if not shared:
         return None
-    # The order of raw scores is that of normalised ones, whatever the constants.
+    # Raw scores will do: normalisation does not change their order.
     ours, theirs = Sample.of([one.raw[game] for game in shared]), Sample.of([other.raw[game] for game in shared])
     return Comparison(
         one=one, other=other, games=len(shared), probability=estimate(probability_of_improvement, ours, theirs)

@@ -1,4 +1,4 @@
-"""Rows as a table to read, as CSV and as JSON."""
+"""Formats rows of scores as a text table, CSV or JSON."""
 
 import csv
 import io
@@ -12,16 +12,16 @@ from monotau.results.published import games_of, normalised, published, quoted, r
 from monotau.results.summary import AGGREGATES, TAUS, Comparison, Estimate, Row, compare, profile_of
 
 ENOUGH_GAMES = 5
-"""Below, the table says nothing of the probability of improvement; JSON does."""
+"""Below this, the text table omits the probability of improvement; JSON always has it."""
 
 HEADINGS = {"median": "median", "iqm": "IQM", "optimality_gap": "gap", "above_human": "> human", "mean": "mean"}
 
-QUOTED = "the NDQFN paper's Table 1 as quoted (aggregates, not recomputed): 55 games by its caption, constants not said"
+QUOTED = "Table 1 of the NDQFN paper as quoted (aggregates, not recomputed): 55 games, constants not stated"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What is shown, and on which scale."""
+    """The rows to format, and how they were normalised."""
 
     rows: Sequence[Row]
     constants: str
@@ -30,7 +30,7 @@ class Selection:
 
 
 def warning() -> str:
-    """Say why means under the two constants must not be compared, with the numbers at hand."""
+    """Explain why means under the two sets of constants must not be compared."""
     iqn = next(source for source in published() if (source.algorithm, source.protocol) == ("IQN", "noop"))
     zoo, table1 = references("dqn_zoo")["video_pinball"].random, references("table1")["video_pinball"].random
     means = {}
@@ -39,20 +39,20 @@ def warning() -> str:
         means[constants] = 100 * sum(scores) / len(scores)
     return (
         f"Means under different constants must not be compared: the random score of Video Pinball is {zoo} in dqn_zoo "
-        f"and {table1} in table1, and that one game takes the mean of IQN's published scores from "
+        f"and {table1} in table1, and this one game changes the mean of IQN's published scores from "
         f"{means['table1']:.0f} to {means['dqn_zoo']:.0f} %. "
         "Medians and interquartile means of the published rows are the same under both."
     )
 
 
 def to_table(selection: Selection) -> str:
-    """Return text: one block for each protocol, then what the paper says, then what to beware of."""
+    """Return text: one block for each protocol, the quoted table of the paper, and a warning about means."""
     random = references(selection.constants)["video_pinball"].random
     blocks = [
         f"Human-normalised scores in percent (random play 0, human 100) on {selection.games}, constants "
         f"{selection.constants} (Video Pinball's random score: {random}).\n"
-        "In brackets: 95 % intervals by bootstrap over the seeds of each game; - where a game has one run only.\n"
-        "Published results are one score for each game, so there is no interval."
+        "In brackets: 95 % bootstrap intervals over the seeds of each game; - if a game has a single run.\n"
+        "Published results have one score for each game, so they have no interval."
     ]
     for protocol, rules in PROTOCOLS.items():
         rows = [row for row in selection.rows if row.protocol == protocol]
@@ -86,15 +86,15 @@ def _name(row: Row) -> str:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Say of each row where its scores come from and what they lack; rows of which the same is true share a line."""
+    """Name the origin of each row's scores and what is missing; rows with the same note share a line."""
     notes: dict[str, dict[str, None]] = {}
     for row in rows:
         parts = [row.origin]
         if row.unfinished:
-            parts.append(f"{row.unfinished} of them unfinished, with what they have so far")
+            parts.append(f"{row.unfinished} of them unfinished, scored by their evaluations so far")
         if row.missing:
             few = f" ({', '.join(row.missing)})" if len(row.missing) <= 5 else ""
-            parts.append(f"without {len(row.missing)} games{few}, so not to be compared with aggregates of all")
+            parts.append(f"without {len(row.missing)} games{few}, so not comparable with aggregates over all")
         notes.setdefault("; ".join(parts), {})[row.name] = None
     return [f"  {', '.join(names)}: {note}" for note, names in notes.items()]
 
@@ -127,7 +127,7 @@ def _per_game(rows: Sequence[Row], selection: Selection) -> list[str]:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Pad cells to columns: names to the left, numbers to the right."""
+    """Align cells in columns: names to the left, numbers to the right."""
     first, *rest = ([*column] for column in zip(*lines, strict=True))
     names = [cell.ljust(max(map(len, first))) for cell in first]
     numbers = ([cell.rjust(max(map(len, column))) for cell in column] for column in rest)
@@ -135,7 +135,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def to_csv(selection: Selection) -> str:
-    """Return one line for each row, or for each game of each row, then the quoted rows; percent as in the table."""
+    """Return one line for each row, or for each game of each row, then the quoted rows; scores are in percent."""
     lines = _game_records(selection) if selection.per_game else _records(selection)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n", restval="")
@@ -195,7 +195,7 @@ def _percent(key: str, estimate: Estimate) -> dict[str, float | None]:
 
 
 def to_json(selection: Selection) -> str:
-    """Return everything, with performance profiles and scores of single runs; fractions of human, not percent."""
+    """Return everything, including performance profiles; scores are fractions of the human's, not percent."""
     rows = []
     for row in selection.rows:
         shares, ends = profile_of(row)

@@ -119,9 +119,11 @@ def train(words: list[str], console: Console) -> None:
     else:
         if given.ray is not None and not resolved.config.actors:
             raise ConfigError(f"--ray is {given.ray}, but without --actors nothing is done there.")
+        from monotau.report.run_figures import draw_run_figures  # matplotlib takes a second to import
+
         with stoppable():
             out = given.out or default_directory(resolved)
-            train_into(out, resolved, console, given.force, given.ray or LOCAL)
+            train_into(out, resolved, console, given.force, given.ray or LOCAL, draw_run_figures)
 
 
 def _named_first(words: list[str]) -> dict[str, str]:

@@ -1,28 +1,23 @@
 """Trains into a run directory: idempotent, resumable, with evaluations, checkpoints and figures."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from monotau.agent import Agent, resolve_for
-from monotau.config.presets import DEFAULT_PRESET
+from monotau.agent import Agent
 from monotau.config.resolve import Resolved, usual_profile
 from monotau.config.schema import Config
 from monotau.distributed.collector import connected_for_actors
 from monotau.distributed.connect import LOCAL
-from monotau.envs import EnvSource
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, brief
 from monotau.learning.evaluate import Evaluation
 from monotau.learning.train import Training
 from monotau.networks.devices import torch_threads
-from monotau.report.figures import draw_learning_curve
-from monotau.report.telling import draw_most_telling_state
 from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.diagnosis import diagnosis
 from monotau.runs.files import read_json, write_json
@@ -32,9 +27,7 @@ from monotau.runs.layout import (
     CONFIG,
     CONTENTS,
     DIAGNOSIS,
-    LEARNING_CURVE,
     METRICS,
-    QUANTILES,
     RESULT,
     directory_name,
     state_of,
@@ -45,6 +38,9 @@ from monotau.runs.process import Stopped, locked
 from monotau.runs.progress import Display
 from monotau.runs.provenance import record_start
 
+DrawFigures = Callable[[Path, Sequence[Line], Agent, Evaluation], None]
+"""Draws the figures of a run into its directory, from its metrics, its agent and its last evaluation."""
+
 
 def default_directory(resolved: Resolved) -> Path:
     """Return where a run goes if not told otherwise; what is unusual and tells scores apart is in the name."""
@@ -54,38 +50,20 @@ def default_directory(resolved: Resolved) -> Path:
     return Path("runs") / directory_name(method, config.env.title, config.seed)
 
 
-def train_agent(
-    env: str | EnvSource,
-    out: str | Path,
-    preset: str = DEFAULT_PRESET,
-    seed: int = 0,
-    *,
-    profile: str | None = None,
-    env_settings: Mapping[str, Any] | None = None,
-    verbose: bool = True,
+def train_into(
+    directory: Path,
+    resolved: Resolved,
+    console: Console,
     force: bool = False,
     ray: str = LOCAL,
-    **settings: Any,
-) -> Agent:
-    """Train an agent into a run directory, as `monotau train` does, and return it.
-
-    The arguments are those of `Agent`, with `steps=` for how long. Called again, it goes on from where it was cut off,
-    or returns what is finished. An environment keeps nothing of its own from one iteration to the next if the end is to
-    be the same: each starts with a reset by a seed. More memory than there is it takes only by `force`. `ray` is where
-    `actors` run: 'local', 'auto' or 'host:port'.
-    """
-    layer = settings | {"seed": seed, "env": dict(env_settings or {})}
-    directory = Path(out)
-    resolved = resolve_for(env, preset, layer, profile)
-    train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force, ray)
-    return Agent.load(directory / AGENT, env)
-
-
-def train_into(directory: Path, resolved: Resolved, console: Console, force: bool = False, ray: str = LOCAL) -> None:
+    draw: DrawFigures | None = None,
+) -> None:
     """Train as configured and leave everything in the directory.
 
-    A finished run is only reported, and one that was cut off goes on from its last checkpoint, to the end that it would
-    have had. While it lasts, no other process gets in. What the machine has no memory for is refused, unless forced.
+    A finished run is only reported. An interrupted run resumes from its last checkpoint and ends as if it had never
+    stopped. No other process can use the directory meanwhile. A run that needs more memory than the machine has is
+    refused unless `force` is set. `draw` draws the figures of the run before its result is written, because a run with
+    a result counts as finished; without it there are no figures.
     """
     config, display = resolved.config, Display(console)
     if state_of(directory, config.to_plain()) == "finished":
@@ -98,7 +76,7 @@ def train_into(directory: Path, resolved: Resolved, console: Console, force: boo
             agent = Agent.of(resolved)
             training = agent.start_training(Log(), display, ray)
             with _claimed(directory, config):
-                _train(Checkpoints(directory, config), agent, training, directory)
+                _train(Checkpoints(directory, config), agent, training, directory, draw)
     _report(directory, display)
 
 
@@ -116,7 +94,9 @@ def _claimed(directory: Path, config: Config) -> Iterator[None]:
         yield
 
 
-def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path) -> None:
+def _train(
+    checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path, draw: DrawFigures | None
+) -> None:
     """Train to the end; what stops it before says from where the same command goes on."""
     config, say = training.config, training.display.say
     say(
@@ -126,7 +106,7 @@ def _train(checkpoints: Checkpoints, agent: Agent, training: Training, directory
     try:
         _resume(checkpoints, agent, training, directory)
         record_start(directory, training.step, agent.networks.device)
-        _go_on(checkpoints, agent, training, directory)
+        _go_on(checkpoints, agent, training, directory, draw)
     except OSError as error:
         raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}.") from None
     except Divergence as divergence:
@@ -166,7 +146,9 @@ def _resume(checkpoints: Checkpoints, agent: Agent, training: Training, director
         )
 
 
-def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path) -> None:
+def _go_on(
+    checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path, draw: DrawFigures | None
+) -> None:
     """Train, with a checkpoint and an evaluation after each iteration, and write down what came of it."""
     config, start = training.config, time.perf_counter()
     before = checkpoints.manifest.seconds if checkpoints.manifest else 0.0
@@ -186,10 +168,9 @@ def _go_on(checkpoints: Checkpoints, agent: Agent, training: Training, directory
                 last = _evaluate(agent, training, directory)
     assert last is not None  # noqa: S101  # for the type checker
     agent.write(directory / AGENT)
-    title = f"{config.preset} on {config.env.title}, seed {config.seed}"
-    draw_learning_curve(lines, title, directory / LEARNING_CURVE)
-    with torch_threads(config.threads):
-        draw_most_telling_state(agent, last, title, directory / QUANTILES)
+    if draw is not None:
+        with torch_threads(config.threads):
+            draw(directory, lines, agent, last)
     write_json(
         directory / RESULT,
         {

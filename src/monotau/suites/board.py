@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from monotau.results.read import count_warnings, read_progress
 from monotau.suites.track import State, Track
-from monotau.suites.watching import count_warnings, read_progress
 
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 10
@@ -74,7 +74,7 @@ def _cells(track: Track, now: float) -> dict[str, Text | str]:
         "state": Text(track.state, style=COLOURS[track.state]),
         "step": f"{progress.step:,d}" if progress.step else "",
         "of": f"{progress.total:,d}" if progress.total else "",
-        "return": "" if progress.returned is None else f"{progress.returned:.4g}",
+        "return": "" if progress.last_return is None else f"{progress.last_return:.4g}",
         "ETA": clock(track.eta_seconds(now)),
         "try": str(track.tries or ""),
         "node": track.place,
@@ -146,8 +146,8 @@ class Board:
             "elsewhere": "is run by another process",
             "waiting": f"to be tried again: {track.reason}",
         }[track.state]
-        if track.state == "finished" and track.progress.returned is not None:
-            about += f", return {track.progress.returned:.4g}"
+        if track.state == "finished" and track.progress.last_return is not None:
+            about += f", return {track.progress.last_return:.4g}"
         if track.state == "finished" and (count := count_warnings(track.directory)):
             about += f", with {count} warning{'s' if count > 1 else ''}: see result.json in its directory"
         sayer(self._console)(f"[{COLOURS[track.state]}]{escape(track.name)}[/] {escape(about)}")

@@ -1,4 +1,4 @@
-"""One run of a suite in its directory: what is there already, and what is still to be done."""
+"""Runs one cell of a suite in its directory, and says whether it is already finished."""
 
 import shutil
 from pathlib import Path
@@ -13,9 +13,12 @@ from monotau.suites.grid import Cell, Suite
 
 
 def run_cell(suite: Suite, cell: Cell, out: Path, console: Console, *, threads: int, keep: bool, force: bool) -> None:
-    """Train one run to its end; its checkpoints, of no more use then, are removed unless they are to be kept."""
+    """Train one run to its end, and then delete its checkpoints unless `keep` is set."""
+    from monotau.report.run_figures import draw_run_figures  # matplotlib takes a second to import
+
     directory = out / cell.name
-    train_into(directory, suite.resolve(cell, threads_of(directory, threads)), console, force)
+    resolved = suite.resolve(cell, threads_of(directory, threads))
+    train_into(directory, resolved, console, force, draw=draw_run_figures)
     if not keep:
         shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
 
@@ -28,7 +31,7 @@ def threads_of(directory: Path, wanted: int) -> int:
 
 
 def is_finished(suite: Suite, cell: Cell, out: Path) -> bool:
-    """Whether a run is done, by the same settings; those of another are refused."""
+    """Whether a run is finished; a directory with other settings is an error."""
     directory = out / cell.name
     if not directory.exists():
         return False

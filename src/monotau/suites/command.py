@@ -16,7 +16,7 @@ from monotau.distributed.nodes import check_nodes
 from monotau.distributed.resources import FINEST, Request, check_room, check_share, counted
 from monotau.errors import ConfigError, check_least
 from monotau.machine import cores
-from monotau.report.runs import SUITE as RECORD
+from monotau.results.read import SUITE as RECORD
 from monotau.runs.files import read_json, write_json
 from monotau.runs.layout import CONFIG, LOCK, RESULT
 from monotau.runs.memory import LARGEST_SHARE, MemoryPlan, available_bytes

@@ -5,14 +5,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from monotau.report.runs import SUITE as RECORD
+from monotau.results.read import SUITE as RECORD
+from monotau.results.read import read_progress
 from monotau.runs.files import write_json
 from monotau.runs.process import stoppable
 from monotau.suites.board import Board, sayer
 from monotau.suites.grid import Suite
 from monotau.suites.pool import Pool
 from monotau.suites.track import Track
-from monotau.suites.watching import read_progress
 from monotau.suites.workers.local import Workers
 
 

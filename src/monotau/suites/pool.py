@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import final
 
 from monotau.errors import StorageFault
+from monotau.results.read import read_progress
 from monotau.runs.layout import RESULT
 from monotau.runs.process import is_held
 from monotau.suites.track import Track
-from monotau.suites.watching import read_progress
 from monotau.suites.workers.local import LOGS, Began, Outcome, Workers
 
 POLL_SECONDS = 0.2

@@ -1,10 +1,10 @@
-"""What is known of one cell of a suite while the suite runs."""
+"""The state of one run of a suite while the suite is running."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, final
 
-from monotau.suites.watching import Progress
+from monotau.results.read import Progress
 
 State = Literal["waiting", "running", "elsewhere", "finished", "failed"]
 
@@ -12,7 +12,7 @@ State = Literal["waiting", "running", "elsewhere", "finished", "failed"]
 @final
 @dataclass(kw_only=True)
 class Track:
-    """What is known of one cell."""
+    """The state of one run."""
 
     index: int
     name: str
@@ -20,22 +20,22 @@ class Track:
     state: State = "waiting"
     tries: int = 0
     excused: int = 0
-    """Tries that a machine cut off after the run had got further than ever before."""
+    """Tries that ended with a lost machine after the run had made progress; they do not count as retries."""
     reason: str = ""
-    """Why it failed the last time."""
+    """Why the last try failed."""
     place: str = ""
-    """The machine on which it runs, or ran last, where there are several."""
+    """The machine of the last try, if there are several machines."""
     progress: Progress = field(default_factory=Progress)
     started: float = 0.0
-    """When its process was started, by the clock of the pool."""
+    """When its process started, by the pool's monotonic clock."""
     started_step: int = 0
     furthest: int = 0
-    """The furthest step of all tries that are over, and of what was there before."""
+    """The furthest step that any earlier try has reached."""
     seconds: float | None = None
-    """How long its last process took."""
+    """Duration of its last process."""
 
     def eta_seconds(self, now: float) -> float | None:
-        """Return how long it will still take at the rate it has had."""
+        """Return the remaining time at the rate of this try."""
         done, left = self.progress.step - self.started_step, self.progress.total - self.progress.step
         if self.state != "running" or done <= 0 or left < 0:
             return None
