@@ -281,7 +281,7 @@ def test_a_run_whose_figures_fail_is_unfinished_and_ends_the_same_when_repeated(
 
     with pytest.raises(KeyboardInterrupt):
         train_into(tmp_path / "run", small_run(), silent(), draw=fail)
-    assert state_of(tmp_path / "run", small_run().config) == "unfinished"
+    assert state_of(tmp_path / "run", small_run().config.to_plain()) == "unfinished"
     train_into(tmp_path / "run", small_run(), silent())
     train_into(tmp_path / "whole", small_run(), silent())
     assert contents(tmp_path / "run" / "agent") == contents(tmp_path / "whole" / "agent")
