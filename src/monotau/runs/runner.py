@@ -110,10 +110,42 @@ def train_agent(
 ) -> Agent:
     """Train an agent into a run directory, as `monotau train` does, and return it.
 
-    The arguments are those of `Agent`, with `steps=` for how long. Called again, it goes on from where it was cut off,
-    or returns what is finished. An environment keeps nothing of its own from one iteration to the next if the end is to
-    be the same: each starts with a reset by a seed. More memory than there is it takes only by `force`. `ray` is where
-    `actors` run: 'local', 'auto' or 'host:port'.
+    The run directory holds the settings, the metrics, checkpoints, figures and the agent. Called again with the same
+    arguments, the function resumes a run that was interrupted, and returns the agent of a run that has finished. The
+    resumed run ends bit for bit as if it had not been interrupted, provided that `reset(seed=...)` determines
+    everything the environment does afterwards.
+
+    Args:
+        env: A Gymnasium id, an environment, or a callable that makes a new environment at each call.
+        out: The run directory.
+        preset: The algorithm; `monotau list presets` prints them all.
+        seed: Seed of every random number of the run.
+        profile: Settings for a kind of environment; by default the observation space decides.
+        env_settings: Settings of the section `env`.
+        verbose: Report progress on standard error.
+        force: Train even if the run does not fit into the machine's memory.
+        ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
+        **settings: Any other setting by name, such as `steps=100_000` or `head={"hidden": 64}`.
+
+    Returns:
+        The agent as of the end of the run.
+
+    Raises:
+        ConfigError: A setting is not allowed, or the directory holds another run.
+        EnvironmentFault: The environment raised an exception or returned invalid data.
+        Divergence: A loss, gradient or weight became NaN or infinite.
+        StorageFault: The disk is full or cannot be written.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from monotau import train_agent
+        >>> with TemporaryDirectory() as out:
+        ...     agent = train_agent("CartPole-v1", out, "dqn", steps=100, evaluation={"episodes": 2}, verbose=False)
+        ...     (Path(out) / "result.json").exists()
+        True
+        >>> agent.config.steps
+        100
     """
     layer = settings | {"seed": seed, "env": dict(env_settings or {})}
     directory = Path(out)
