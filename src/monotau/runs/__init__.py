@@ -1,0 +1,1 @@
+"""The run directory: everything that reads or writes its files."""
