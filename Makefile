@@ -23,7 +23,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(DOCS_STAMP)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "monotau needs Python >= 3.11, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'

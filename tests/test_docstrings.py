@@ -53,7 +53,7 @@ METHODS = [
 @pytest.mark.parametrize("part", [Agent, train_agent, losses.quantile_huber, *PUBLIC, *METHODS], ids=str)
 def test_the_public_api_has_examples(part):
     text = inspect.getdoc(part) or ""
-    assert "Example:" in text
+    assert "Examples:" in text
     assert ">>> " in text
 
 

@@ -57,7 +57,7 @@ class Agent:
     Raises:
         ConfigError: A name or a value is not allowed; the message lists what is.
 
-    Example:
+    Examples:
         >>> from monotau import Agent
         >>> agent = Agent("CartPole-v1", preset="ndqfn-dpe", seed=0)
         >>> agent.actions, agent.config.profile
@@ -92,7 +92,7 @@ class Agent:
         Returns:
             An agent that has learned nothing yet.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> from monotau.config.presets import resolve
             >>> Agent.of(resolve("dqn", {"env": {"id": "CartPole-v1"}})).config.preset
@@ -117,7 +117,7 @@ class Agent:
         Returns:
             A list of lines; empty before `learn`.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> agent = Agent("CartPole-v1", "dqn", log_every_steps=50).learn(100)
             >>> [(line["kind"], line["step"]) for line in agent.history]
@@ -129,7 +129,7 @@ class Agent:
     def steps(self) -> int:
         """The number of environment steps collected by `learn` so far.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> agent = Agent("CartPole-v1", "dqn").learn(50)
             >>> agent.learn(50).steps
@@ -144,7 +144,7 @@ class Agent:
         The agent measures it from the returns it meets, unless `return_scale` sets it. Every number that this class
         returns is already in raw rewards.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> Agent("CartPole-v1", "dqn", return_scale=5.0).unit
             5.0
@@ -168,7 +168,7 @@ class Agent:
             EnvironmentFault: The environment raised an exception or returned invalid data.
             Divergence: A loss, gradient or weight became NaN or infinite.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> agent = Agent("CartPole-v1", "dqn", evaluation={"episodes": 2}).learn(100, evaluated=True)
             >>> [line["kind"] for line in agent.history]
@@ -203,7 +203,7 @@ class Agent:
         Returns:
             A training that has collected no steps yet.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> from monotau.runs.metrics import Log
             >>> from monotau.runs.progress import Display
@@ -236,7 +236,7 @@ class Agent:
         Returns:
             Returns and lengths of the episodes, and some of the states visited.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> played = Agent("CartPole-v1", "dqn").evaluate(episodes=3)
             >>> len(played.returns), played.line()["episodes"]
@@ -284,7 +284,7 @@ class Agent:
             The action or actions, and the frame stack to pass as `state` next time (None unless frames are stacked).
             The risk measure applies to this action only: the learned returns assume greedy actions afterwards.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> agent = Agent("CartPole-v1")
             >>> action, state = agent.predict([0.0, 0.1, 0.0, -0.1], risk="cvar", alpha=0.1)
@@ -316,7 +316,7 @@ class Agent:
         Returns:
             Distributions `[A]` for one observation and `[B, A]` for a batch.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> returns = Agent("CartPole-v1").distribution([0.0, 0.1, 0.0, -0.1])
             >>> returns.mean().shape, returns.crossing().tolist()
@@ -340,7 +340,7 @@ class Agent:
         Returns:
             Quantiles `[A, M]` for one observation and `[B, A, M]` for a batch, M the number of fractions.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> quantiles = Agent("CartPole-v1").quantiles([0.0, 0.1, 0.0, -0.1], [0.05, 0.5, 0.95])
             >>> quantiles.shape, bool((quantiles.diff(dim=-1) >= 0).all())
@@ -366,7 +366,7 @@ class Agent:
         Raises:
             ConfigError: The explorer is epsilon-greedy, which has no bonus.
 
-        Example:
+        Examples:
             >>> from monotau import Agent
             >>> bonus = Agent("CartPole-v1", "ndqfn-dpe").bonus([0.0, 0.1, 0.0, -0.1])
             >>> bonus.shape, bool((bonus >= 0).all())
@@ -386,7 +386,7 @@ class Agent:
         Raises:
             StorageFault: The directory cannot be written.
 
-        Example:
+        Examples:
             >>> from tempfile import TemporaryDirectory
             >>> from monotau import Agent
             >>> agent = Agent("CartPole-v1", "dqn", seed=1)
@@ -406,7 +406,7 @@ class Agent:
         Args:
             directory: Where to save.
 
-        Example:
+        Examples:
             >>> from pathlib import Path
             >>> from tempfile import TemporaryDirectory
             >>> from monotau import Agent
@@ -433,7 +433,7 @@ class Agent:
         Raises:
             ConfigError: The files are missing, damaged or of an older format, or the environment does not match.
 
-        Example:
+        Examples:
             >>> from tempfile import TemporaryDirectory
             >>> from monotau import Agent
             >>> with TemporaryDirectory() as directory:

@@ -30,7 +30,7 @@ def quantile_huber(
     Returns:
         Losses `[B]`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau import quantile_huber
         >>> quantile_huber(torch.tensor([[0.0]]), torch.tensor([[0.25]]), torch.tensor([[2.0]])).tolist()

@@ -24,7 +24,7 @@ class Segments(NamedTuple):
         left: Value of each piece at its left edge.
         right: Value of each piece at its right edge.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau.distributions import Segments
         >>> ramp = Segments(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 1.0]]))
@@ -90,7 +90,7 @@ class Distribution(ABC):
     Explorers, losses, figures and the Python API use this interface only; they do not know which algorithm made the
     distribution. All results are exact and differentiable, and keep the shape of the batch.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau import PiecewiseLinear, Point
         >>> uniform = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
@@ -149,7 +149,7 @@ class Distribution(ABC):
         Returns:
             The distributions `[B]` of these actions.
 
-        Example:
+        Examples:
             >>> import torch
             >>> from monotau import Point
             >>> Point(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).take(torch.tensor([1, 0])).mean().tolist()
@@ -206,7 +206,7 @@ class Distribution(ABC):
         Returns:
             Quantiles `[*batch, M]`.
 
-        Example:
+        Examples:
             >>> import torch
             >>> from monotau import PiecewiseLinear
             >>> uniform = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
@@ -256,7 +256,7 @@ class Distribution(ABC):
         Returns:
             CVaR `[*batch]`.
 
-        Example:
+        Examples:
             >>> import torch
             >>> from monotau import PiecewiseLinear
             >>> uniform = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
@@ -275,7 +275,7 @@ class Distribution(ABC):
         Returns:
             Shares `[*batch]`: 0 for a valid quantile function, up to 1.
 
-        Example:
+        Examples:
             >>> import torch
             >>> from monotau import Diracs
             >>> taus, weights = torch.tensor([0.25, 0.75]), torch.tensor([0.5, 0.5])

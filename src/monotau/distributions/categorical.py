@@ -19,7 +19,7 @@ class Categorical(Distribution):
         probs: Probabilities `[*batch, K]` of the atoms.
         logs: Logarithms of the probabilities, if known. A probability that underflows has a gradient only through them.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau import Categorical
         >>> coin = Categorical(torch.tensor([-1.0, 1.0]), torch.tensor([[0.5, 0.5], [0.25, 0.75]]))

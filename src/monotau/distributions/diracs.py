@@ -22,7 +22,7 @@ class Diracs(Distribution):
         values: Quantile estimates `[*batch, N]`.
         weights: Probabilities that sum to 1, shared or not.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau import Diracs
         >>> crossed = Diracs(torch.tensor([0.25, 0.75]), torch.tensor([[2.0, 1.0]]), torch.tensor([0.5, 0.5]))

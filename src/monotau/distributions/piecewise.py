@@ -20,7 +20,7 @@ class PiecewiseLinear(Distribution):
         knots: Fractions that increase strictly inside (0, 1), shared by the batch (`[K]`) or not (`[*batch, K]`).
         values: Quantiles `[*batch, K]` at the knots.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau import PiecewiseLinear
         >>> returns = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
@@ -82,7 +82,7 @@ def uniform_support(count: int) -> tuple[float, ...]:
     Returns:
         The points in increasing order.
 
-    Example:
+    Examples:
         >>> from monotau.distributions import uniform_support
         >>> uniform_support(5)
         (0.001, 0.25, 0.5, 0.75, 0.999)

@@ -17,7 +17,7 @@ class Point(Distribution):
     Args:
         value: The returns `[*batch]`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau import Point
         >>> one, other = Point(torch.tensor([1.0])), Point(torch.tensor([3.0]))

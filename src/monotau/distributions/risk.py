@@ -44,7 +44,7 @@ class Risk:
     Raises:
         ConfigError: The name is unknown, or the parameter is not allowed for this measure.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau import Categorical, Risk
         >>> coin = Categorical(torch.tensor([-1.0, 1.0]), torch.tensor([[0.5, 0.5]]))

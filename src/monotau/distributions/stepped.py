@@ -21,7 +21,7 @@ class Support(NamedTuple):
     At a fraction tau, the curve has climbed the share ramp_i(tau) of step i: 0 at the step's first knot, 1 at its last.
     Everything is shared by the batch (`[K]`, `[N]`) or given for each entry.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau.distributions import Support
         >>> support = Support.of(torch.tensor([0.25, 0.75]), "median")
@@ -81,7 +81,7 @@ class Stepped(Distribution):
         anchors: Mean, median or lowest quantile `[*batch]`.
         steps: Non-negative differences `[*batch, N]` of the quantiles at neighbouring knots.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from monotau.distributions import Stepped, Support
         >>> support = Support.of(torch.tensor([0.25, 0.75]), "mean")

@@ -136,7 +136,7 @@ def train_agent(
         Divergence: A loss, gradient or weight became NaN or infinite.
         StorageFault: The disk is full or cannot be written.
 
-    Example:
+    Examples:
         >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> from monotau import train_agent
