@@ -1,4 +1,4 @@
-"""The Python API: an agent for one environment, in a few lines."""
+"""The Python API: `Agent`, which learns to act in one environment."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
@@ -39,11 +39,32 @@ from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 
 class Agent:
-    """Learns to act in a Gymnasium environment with discrete actions, and shows the return distributions it learned.
+    """An agent for one Gymnasium environment with discrete actions.
 
-    `env` is an id, an environment or a callable that makes one. Any setting may be given by name, sections as
-    dictionaries: `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`. Only the section env goes by another
-    name, `env_settings`.
+    It learns a return distribution for every action, acts on those distributions, and shows them. All numbers it
+    returns are in raw rewards.
+
+    Args:
+        env: A Gymnasium id, an environment, or a callable that makes a new environment at each call.
+        preset: The algorithm; `monotau list presets` prints them all.
+        seed: Seed of every random number the agent draws.
+        profile: Settings for a kind of environment: `classic`, `minatar`, `atari` or `atari-fast`. By default the
+            observation space decides.
+        env_settings: Settings of the section `env`, for example `{"num_envs": 4}`.
+        verbose: Show a progress bar on standard error while learning.
+        **overrides: Any other setting by name, with sections as dictionaries:
+            `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`.
+
+    Raises:
+        ConfigError: A name or a value is not allowed; the message lists what is.
+
+    Examples:
+        >>> from monotau import Agent
+        >>> agent = Agent("CartPole-v1", preset="ndqfn-dpe", seed=0)
+        >>> agent.actions, agent.config.profile
+        (2, 'classic')
+        >>> agent.learn(100).steps
+        100
     """
 
     def __init__(
@@ -64,7 +85,20 @@ class Agent:
 
     @classmethod
     def of(cls, resolved: Resolved) -> "Agent":
-        """Make an agent from settled settings."""
+        """Make an agent from resolved settings.
+
+        Args:
+            resolved: Settings and environment, as `monotau.config.presets.resolve` returns them.
+
+        Returns:
+            An agent that has learned nothing yet.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> from monotau.config.resolve import resolve
+            >>> Agent.of(resolve("dqn", {"env": {"id": "CartPole-v1"}})).config.preset
+            'dqn'
+        """
         agent = cls.__new__(cls)
         agent._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs))
         return agent
@@ -79,24 +113,67 @@ class Agent:
 
     @property
     def history(self) -> list[Line]:
-        """What was logged while learning: the lines of metrics.jsonl."""
+        """The metrics logged so far, one dictionary for each line that a run writes to metrics.jsonl.
+
+        Returns:
+            A list of lines; empty before `learn`.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> agent = Agent("CartPole-v1", "dqn", log_every_steps=50).learn(100)
+            >>> [(line["kind"], line["step"]) for line in agent.history]
+            [('train', 50), ('train', 100)]
+        """
         return self._training.log.lines if self._training else []
 
     @property
     def steps(self) -> int:
-        """How many steps it has learned from."""
+        """The number of environment steps collected by `learn` so far.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> agent = Agent("CartPole-v1", "dqn").learn(50)
+            >>> agent.learn(50).steps
+            100
+        """
         return self._training.step if self._training else 0
 
     @property
     def unit(self) -> float:
-        """Raw reward that the networks' 1 stands for; every number that this class returns is in raw rewards."""
+        """The raw reward that a network output of 1 stands for.
+
+        The agent measures it from the returns it meets, unless `return_scale` sets it. Every number that this class
+        returns is already in raw rewards.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> Agent("CartPole-v1", "dqn", return_scale=5.0).unit
+            5.0
+        """
         return self.networks.unit.value
 
     def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL) -> "Agent":
-        """Train for so many steps more; `evaluated` adds the evaluations to the history.
+        """Train for `total_steps` more environment steps.
 
-        A replay that the machine has no memory for is refused before the first step, unless forced. `ray` is where
-        `actors` run: 'local', 'auto' or 'host:port'.
+        Args:
+            total_steps: Steps to train for; a multiple of `env.num_envs`.
+            evaluated: Evaluate after iterations, as `monotau train` does, and add the results to `history`.
+            force: Train even if the replay does not fit into the machine's memory.
+            ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: `total_steps` is not allowed, or the replay does not fit into memory.
+            EnvironmentFault: The environment raised an exception or returned invalid data.
+            Divergence: A loss, gradient or weight became NaN or infinite.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> agent = Agent("CartPole-v1", "dqn", evaluation={"episodes": 2}).learn(100, evaluated=True)
+            >>> [line["kind"] for line in agent.history]
+            ['eval']
         """
         if not isinstance(total_steps, int) or total_steps < 1 or total_steps % self.config.env.num_envs:
             raise ConfigError(
@@ -115,7 +192,26 @@ class Agent:
         return self
 
     def start_training(self, log: Log, display: Display, ray: str = LOCAL) -> Training:
-        """Return a training of this agent's networks at step 0; nothing has been collected yet."""
+        """Start a training of this agent's networks at step 0.
+
+        `learn` and `monotau train` call this; use it to drive the training loop yourself.
+
+        Args:
+            log: Receives the metrics.
+            display: Receives messages and progress.
+            ray: Where the processes of `actors` run.
+
+        Returns:
+            A training that has collected no steps yet.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> from monotau.runs.metrics import Log
+            >>> from monotau.runs.progress import Display
+            >>> training = Agent("CartPole-v1", "dqn").start_training(Log(), Display(None))
+            >>> training.step, training.updates
+            (0, 0)
+        """
         envs = self._envs()
         collector = make_collector(self.config, envs, self.networks, display.say, ray)
         return Training(self.config, envs, self.networks, collector, log, display)
@@ -129,9 +225,23 @@ class Agent:
         alpha: float | None = None,
         eta: float | None = None,
     ) -> Evaluation:
-        """Play whole episodes greedily, with the settings of `config.evaluation`; tells how many are done, if asked.
+        """Play whole episodes greedily, with the settings of `config.evaluation`.
 
-        `risk` and its parameter are those of `predict`.
+        Args:
+            episodes: Episodes to play.
+            on_episode: Called after each episode with the number of episodes finished.
+            risk: Risk measure to act on, as in `predict`.
+            alpha: Parameter of `cvar` and `upper-cvar`.
+            eta: Parameter of `wang` and `power`.
+
+        Returns:
+            Returns and lengths of the episodes, and some of the states visited.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> played = Agent("CartPole-v1", "dqn").evaluate(episodes=3)
+            >>> len(played.returns), played.line()["episodes"]
+            (3, 3)
         """
         config, policy, (rng, generator) = self.config, self._greedy(Risk(risk, alpha, eta)), self._acting
         settings = to_plain(config.evaluation, KINDS) | {"episodes": episodes, "steps": 0}
@@ -157,15 +267,33 @@ class Agent:
         alpha: float | None = None,
         eta: float | None = None,
     ) -> tuple[Any, Shaped[np.ndarray, "..."] | None]:
-        """Choose an action for one observation, or one for each of a batch; the signature is Stable-Baselines3's.
+        """Choose an action for one observation, or one for each observation of a batch.
 
-        Without `deterministic` it acts as in training: with the exploration bonus and the final epsilon. The second
-        value is None, unless frames are stacked and single frames are given: then it is the stack, to be handed back
-        as `state` with the next observation (and `episode_start` true where an episode begins).
+        The signature is that of Stable-Baselines3.
 
-        `risk` is the measure of the return that decides, with its parameter: `risk="cvar", alpha=0.1` takes the action
-        whose worst tenth of returns is best, `risk="wang", eta=0.75` seeks risk; `monotau.distributions.RISKS` names
-        all. The returns are those that were learned, of acting by the mean from the next step on.
+        Args:
+            observation: One observation or a batch of them, as single frames or as whole stacks.
+            state: The frame stack that the previous call returned, if frames are stacked and single frames are given.
+            episode_start: True where an episode begins; empties the frame stack.
+            deterministic: Act greedily. If False, act as in training, with the exploration bonus and the final epsilon.
+            risk: The risk measure of the return to maximise; `monotau.distributions.RISKS` lists them. `cvar` avoids
+                risk and `upper-cvar` seeks it; `wang` and `power` do either, by the sign of `eta`.
+            alpha: Share of the returns that `cvar` and `upper-cvar` average.
+            eta: Strength of `wang` and `power`: negative avoids risk, positive seeks it.
+
+        Returns:
+            The action or actions, and the frame stack to pass as `state` next time (None unless frames are stacked).
+            The risk measure applies to this action only: the learned returns assume greedy actions afterwards.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> agent = Agent("CartPole-v1")
+            >>> action, state = agent.predict([0.0, 0.1, 0.0, -0.1], risk="cvar", alpha=0.1)
+            >>> int(action) in (0, 1), state
+            (True, None)
+            >>> actions, _ = agent.predict([[0.0, 0.1, 0.0, -0.1], [0.0, 0.0, 0.1, 0.0]])
+            >>> actions.shape
+            (2,)
         """
         measure = Risk(risk, alpha, eta)
         stacks, single, state = self._stacks(observation, state, episode_start)
@@ -181,7 +309,22 @@ class Agent:
         return (actions[0] if single else actions), state
 
     def distribution(self, observation: Any) -> Distribution:
-        """Return distribution of each action, `[A]` for one observation and `[B, A]` for a batch."""
+        """Predict the return distribution of every action.
+
+        Args:
+            observation: One observation or a batch of them.
+
+        Returns:
+            Distributions `[A]` for one observation and `[B, A]` for a batch.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> returns = Agent("CartPole-v1").distribution([0.0, 0.1, 0.0, -0.1])
+            >>> returns.mean().shape, returns.crossing().tolist()
+            (torch.Size([2]), [0.0, 0.0])
+            >>> bool((returns.cvar(0.1) <= returns.mean()).all())
+            True
+        """
         stacks, single, _ = self._stacks(observation)
         batch, network = torch.from_numpy(stacks).to(self.networks.device), self.networks.evaluated
         view = network.predict(batch, network.fractions(Role.ACT, len(batch), None))
@@ -189,7 +332,21 @@ class Agent:
         return view.map(lambda tensor: tensor[0]) if single else view
 
     def quantiles(self, observation: Any, taus: Any) -> Float[Tensor, "..."]:
-        """Quantiles of the return at the fractions `taus` for each action: `[A, M]`, or `[B, A, M]` for a batch."""
+        """Predict quantiles of the return of every action.
+
+        Args:
+            observation: One observation or a batch of them.
+            taus: Quantile fractions, from 0 to 1.
+
+        Returns:
+            Quantiles `[A, M]` for one observation and `[B, A, M]` for a batch, M the number of fractions.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> quantiles = Agent("CartPole-v1").quantiles([0.0, 0.1, 0.0, -0.1], [0.05, 0.5, 0.95])
+            >>> quantiles.shape, bool((quantiles.diff(dim=-1) >= 0).all())
+            (torch.Size([2, 3]), True)
+        """
         stacks, single, _ = self._stacks(observation)
         batch = torch.from_numpy(stacks).to(self.networks.device)
         fractions = torch.as_tensor(taus, dtype=torch.float32)
@@ -199,29 +356,92 @@ class Agent:
         return values[0] if single else values
 
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:
-        """Exploration bonus of each action, before its weight c: `[A]`, or `[B, A]` for a batch."""
+        """Compute the exploration bonus of every action, before it is multiplied by its weight `explorer.c`.
+
+        Args:
+            observation: One observation or a batch of them.
+
+        Returns:
+            Bonuses `[A]` for one observation and `[B, A]` for a batch.
+
+        Raises:
+            ConfigError: The explorer is epsilon-greedy, which has no bonus.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> bonus = Agent("CartPole-v1", "ndqfn-dpe").bonus([0.0, 0.1, 0.0, -0.1])
+            >>> bonus.shape, bool((bonus >= 0).all())
+            (torch.Size([2]), True)
+        """
         stacks, single, _ = self._stacks(observation)
         with torch.no_grad():
             bonus = self.networks.explorer.bonus(torch.from_numpy(stacks).to(self.networks.device), None) * self.unit
         return bonus[0] if single else bonus
 
     def save(self, directory: str | Path) -> None:
-        """Write the networks and settings, without the replay, into a directory."""
+        """Save the networks and the settings, without the replay, as safetensors and JSON.
+
+        Args:
+            directory: Where to save; it is created if it does not exist.
+
+        Raises:
+            StorageFault: The directory cannot be written.
+
+        Examples:
+            >>> from tempfile import TemporaryDirectory
+            >>> from monotau import Agent
+            >>> agent = Agent("CartPole-v1", "dqn", seed=1)
+            >>> with TemporaryDirectory() as directory:
+            ...     agent.save(directory)
+            ...     Agent.load(directory).config == agent.config
+            True
+        """
         try:
             self.write(Path(directory))
         except OSError as error:
             raise StorageFault(f"the agent cannot be saved in {directory}: {error}.") from None
 
     def write(self, directory: Path) -> None:
-        """Do as `save` does, and leave it to the caller to say what it means that the disk does not take it."""
+        """Save as `save` does, but let an `OSError` pass, for callers that report it in their own words.
+
+        Args:
+            directory: Where to save.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> from monotau import Agent
+            >>> with TemporaryDirectory() as directory:
+            ...     Agent("CartPole-v1", "dqn").write(Path(directory))
+            ...     sorted(path.name for path in Path(directory).iterdir())
+            ['agent.json', 'weights.safetensors']
+        """
         write_agent(directory, self.config, self._made_for, self.networks.state())
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
-        """Read an agent that `save` wrote; nothing in the files is executed.
+        """Load an agent that `save` wrote. Nothing in the files is executed.
 
-        `env` takes the place of the agent's environment. An agent whose environment was not given by id, or by an id
-        that names a module to import, needs it: without, it can predict but not learn.
+        Args:
+            directory: A directory that `save` wrote, or `agent`, `best_agent` or a checkpoint of a run directory.
+            env: The environment, in place of the one named in the files. It is required for learning and evaluating
+                if the environment was not given by an id, or by an id such as `module:Env-v0` that imports a module;
+                without it such an agent can only predict.
+
+        Returns:
+            The agent.
+
+        Raises:
+            ConfigError: The files are missing, damaged or of an older format, or the environment does not match.
+
+        Examples:
+            >>> from tempfile import TemporaryDirectory
+            >>> from monotau import Agent
+            >>> with TemporaryDirectory() as directory:
+            ...     Agent("CartPole-v1", "ndqfn").save(directory)
+            ...     agent = Agent.load(directory)
+            >>> agent.config.preset, agent.actions
+            ('ndqfn', 2)
         """
         directory = Path(directory)
         config, made_for, record = read_about(directory)
@@ -265,7 +485,7 @@ class Agent:
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
-        """Bring one observation or a batch, of single frames or whole stacks, to `[B, S, *frame]`."""
+        """Bring one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
         stack, shape = self.config.env.frame_stack, self.spec.shape
         raw = np.asarray(observation)
         axes = len(shape)
@@ -298,7 +518,7 @@ class Agent:
 
 
 def resolve_for(env: str | EnvSource, preset: str, layer: Mapping[str, Any], profile: str | None) -> Resolved:
-    """Settle the settings for an environment given by its id, ready made, or by what makes it."""
+    """Resolve the settings for an environment given by its id, as an object, or as a callable that makes it."""
     if isinstance(env, str):
         section = dict(layer.get("env", {})) | {"id": env}
         return resolve(preset, dict(layer) | {"env": section}, profile=profile)

@@ -28,10 +28,42 @@ def train_agent(
 ) -> Agent:
     """Train an agent into a run directory, as `monotau train` does, and return it.
 
-    The arguments are those of `Agent`; `steps=` sets the length of the run. A second call resumes an interrupted run or
-    loads a finished one. A resumed run ends exactly as an uninterrupted one only if the environment keeps no state of
-    its own across iterations, each of which starts with a seeded reset. `force` trains even if the machine seems to
-    have too little memory. `ray` says where `actors` run: 'local', 'auto' or 'host:port'.
+    The run directory holds the settings, the metrics, checkpoints, figures and the agent. Called again with the same
+    arguments, the function resumes a run that was interrupted, and returns the agent of a run that has finished. The
+    resumed run ends bit for bit as if it had not been interrupted, provided that `reset(seed=...)` determines
+    everything the environment does afterwards.
+
+    Args:
+        env: A Gymnasium id, an environment, or a callable that makes a new environment at each call.
+        out: The run directory.
+        preset: The algorithm; `monotau list presets` prints them all.
+        seed: Seed of every random number of the run.
+        profile: Settings for a kind of environment; by default the observation space decides.
+        env_settings: Settings of the section `env`.
+        verbose: Report progress on standard error.
+        force: Train even if the run does not fit into the machine's memory.
+        ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
+        **settings: Any other setting by name, such as `steps=100_000` or `head={"hidden": 64}`.
+
+    Returns:
+        The agent as of the end of the run.
+
+    Raises:
+        ConfigError: A setting is not allowed, or the directory holds another run.
+        EnvironmentFault: The environment raised an exception or returned invalid data.
+        Divergence: A loss, gradient or weight became NaN or infinite.
+        StorageFault: The disk is full or cannot be written.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from monotau import train_agent
+        >>> with TemporaryDirectory() as out:
+        ...     agent = train_agent("CartPole-v1", out, "dqn", steps=100, evaluation={"episodes": 2}, verbose=False)
+        ...     (Path(out) / "result.json").exists()
+        True
+        >>> agent.config.steps
+        100
     """
     from monotau.report.run_figures import draw_run_figures  # matplotlib takes a second to import
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def huber(errors: Float[Tensor, "*shape"], kappa: float) -> Float[Tensor, "*shape"]:
-    """Huber's function: quadratic up to `kappa`, linear beyond."""
+    """Huber's function (1964, doi 10.1214/aoms/1177703732): quadratic up to `kappa`, linear beyond."""
     size = errors.abs()
     near = size.clamp_max(kappa)
     return near * (size - 0.5 * near)
@@ -17,13 +17,31 @@ def huber(errors: Float[Tensor, "*shape"], kappa: float) -> Float[Tensor, "*shap
 def quantile_huber(
     values: Float[Tensor, "B N"], taus: Float[Tensor, "B N"], targets: Float[Tensor, "B M"], kappa: float = 1.0
 ) -> Float[Tensor, " B"]:
-    """Quantile Huber loss per transition: sum over online fractions, mean over targets (NDQFN Eq. 7-8)."""
+    """Quantile Huber loss per transition: sum over online fractions, mean over targets.
+
+    QR-DQN (Dabney et al. 2017, arXiv 1710.10044, Eq. 10); NDQFN (arXiv 2105.06696, Eq. 7-8).
+
+    Args:
+        values: Predicted quantiles `[B, N]`.
+        taus: Their fractions `[B, N]`.
+        targets: Samples or quantiles of the target `[B, M]`; they get no gradient.
+        kappa: Error at which the loss turns from quadratic to linear.
+
+    Returns:
+        Losses `[B]`.
+
+    Examples:
+        >>> import torch
+        >>> from monotau import quantile_huber
+        >>> quantile_huber(torch.tensor([[0.0]]), torch.tensor([[0.25]]), torch.tensor([[2.0]])).tolist()
+        [0.375]
+    """
     losses: Tensor = _QuantileHuber.apply(values, taus, targets, kappa)
     return losses
 
 
 class _QuantileHuber(torch.autograd.Function):
-    """The loss and its gradient in one go over the errors, of which there are B * N * M: a third of autograd's work."""
+    """The loss and its gradient in a single pass over the B * N * M errors: a third of the work of autograd."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, taus: Tensor, targets: Tensor, kappa: float) -> Tensor:
@@ -46,10 +64,10 @@ class _QuantileHuber(torch.autograd.Function):
 def project(
     atoms: Float[Tensor, "B K"], probs: Float[Tensor, "B K"], support: Float[Tensor, " M"]
 ) -> Float[Tensor, "B M"]:
-    """Move probabilities from any atoms to the support: each atom's mass is shared by its two neighbours (C51).
+    """Project probabilities from any atoms onto the support (C51, Bellemare et al. 2017, arXiv 1707.06887, Eq. 7).
 
-    Atoms beyond the ends count as the ends. The share of a support point falls in a straight line from 1 at the point
-    to 0 at its neighbours.
+    The mass of an atom is split between its two neighbours in the support: the share of a support point falls linearly
+    from 1 at the point to 0 at its neighbours. Atoms beyond the ends count as the ends.
     """
     inside = atoms.clamp(support[0], support[-1])
     ends = support.new_ones(1)  # any width: no atom lies beyond the ends
@@ -62,5 +80,5 @@ def project(
 
 
 def cross_entropy(log_probs: Float[Tensor, "B K"], target: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
-    """Cross-entropy of predicted probabilities under target probabilities on the same atoms."""
+    """Cross-entropy of predicted and target probabilities on the same atoms (C51, arXiv 1707.06887, Algorithm 1)."""
     return -(target.detach() * log_probs).sum(dim=-1)

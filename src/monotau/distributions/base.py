@@ -1,9 +1,10 @@
-"""The contract of a return distribution, and every closed form on quantile functions, written once.
+"""The contract of a return distribution, and the closed forms that all distributions share.
 
-Each kind of distribution has a quantile function that is linear on finitely many segments of (0, 1): straight lines for
-NDQFN, steps for Diracs, atoms and points. So a distribution only has to name its segments; mean, quantiles, Wasserstein
-distance, CVaR and DLTV's variance are exact integrals over them, for any pair of kinds. A curve that decreases (IQN's
-may) is taken as it is, but for measures of risk: the worst returns are the lowest, whatever their fractions.
+Every distribution here has a quantile function that is linear on finitely many segments of (0, 1): straight lines for
+NDQFN, steps for Diracs, atoms and points. A distribution only has to list its segments. Mean, quantiles, Wasserstein
+distance, CVaR and DLTV's variance are then exact integrals over the segments, for any two kinds of distribution. A
+quantile function that decreases somewhere (IQN's may) is integrated as it is, except by risk measures: they sort it
+first, because the worst returns are the lowest ones at whatever fraction they were estimated.
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +17,20 @@ from torch import Tensor
 
 
 class Segments(NamedTuple):
-    """A quantile function that is linear between neighbouring edges, from 0 to 1; the batch may share them."""
+    """A quantile function that is linear between neighbouring edges.
+
+    Attributes:
+        edges: Fractions from 0 to 1 at which the pieces meet, shared (`[S + 1]`) or for each batch entry.
+        left: Value of each piece at its left edge.
+        right: Value of each piece at its right edge.
+
+    Examples:
+        >>> import torch
+        >>> from monotau.distributions import Segments
+        >>> ramp = Segments(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 1.0]]))
+        >>> ramp.widths.tolist()
+        [0.5, 0.5]
+    """
 
     edges: Float[Tensor, "*shared S1"]
     left: Float[Tensor, "*batch S"]
@@ -28,10 +42,10 @@ class Segments(NamedTuple):
         return self.edges.diff(dim=-1)
 
     def at(self, inside: Float[Tensor, "*batch M"], taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
-        """Evaluate at `taus` the lines of those segments that hold the fractions `inside`.
+        """Evaluate at `taus` the lines of the segments that contain the fractions `inside`.
 
-        Each result depends on its own fraction alone, and along a rising line it never falls nor passes the line's end,
-        rounding included.
+        Each result depends on its own fraction alone. Along a rising line it never decreases and never exceeds the
+        line's end, rounding included.
         """
         edges = self.edges if self.edges.ndim == 1 else self.edges.expand(*inside.shape[:-1], -1).contiguous()
         index = torch.searchsorted(edges, inside.contiguous()).clamp(1, edges.shape[-1] - 1)
@@ -71,7 +85,20 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 
 class Distribution(ABC):
-    """Batched return distributions, one for each entry of `[B, A]` (or of `[B]` once actions are taken)."""
+    """A batch of return distributions: `[B, A]` as a head returns them, `[B]` after `take`.
+
+    Explorers, losses, figures and the Python API use this interface only; they do not know which algorithm made the
+    distribution. All results are exact and differentiable, and keep the shape of the batch.
+
+    Examples:
+        >>> import torch
+        >>> from monotau import PiecewiseLinear, Point
+        >>> uniform = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
+        >>> uniform.mean().tolist()
+        [2.0]
+        >>> uniform.w1(Point(torch.tensor([2.0]))).tolist()  # the distance between any two kinds
+        [0.75]
+    """
 
     @property
     @abstractmethod
@@ -88,37 +115,81 @@ class Distribution(ABC):
 
     @abstractmethod
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Distribution":
-        """Return the distribution of `shift + scale * Z` for scale >= 0: a Bellman target."""
+        """Return the distribution of `shift + scale * Z`: with rewards and discounts, a Bellman target.
+
+        Args:
+            scale: Factors `[*batch]`, none negative.
+            shift: Summands `[*batch]`.
+
+        Returns:
+            A distribution of the same kind.
+        """
 
     @abstractmethod
     def map(self, function: Callable[[Tensor], Tensor]) -> "Distribution":
-        """Apply a function that keeps the last axis to every tensor that is batched."""
+        """Apply a function to every batched tensor, for indexing or reshaping the batch.
+
+        Args:
+            function: Takes and returns a tensor whose last axis it leaves alone.
+
+        Returns:
+            A distribution of the same kind.
+        """
 
     def ordered(self) -> "Distribution":
-        """Return the same distribution with its outcomes in order; only quantile estimates that cross are out of it."""
+        """Return the same distribution with its outcomes sorted; only crossing quantile estimates change."""
         return self
 
     def take(self, actions: Int[Tensor, " B"]) -> "Distribution":
-        """Keep the distribution of one action for each batch row: `[B, A] -> [B]`."""
+        """Select one action in each row of the batch: `[B, A] -> [B]`.
+
+        Args:
+            actions: Index of an action for each row.
+
+        Returns:
+            The distributions `[B]` of these actions.
+
+        Examples:
+            >>> import torch
+            >>> from monotau import Point
+            >>> Point(torch.tensor([[1.0, 2.0], [3.0, 4.0]])).take(torch.tensor([1, 0])).mean().tolist()
+            [2.0, 3.0]
+        """
         rows = torch.arange(len(actions), device=actions.device)
         return self.map(lambda tensor: tensor[rows, actions])
 
     def rows(self, start: int, stop: int) -> "Distribution":
-        """Keep the batch rows from start up to stop."""
+        """Select the rows of the batch from `start` up to, and without, `stop`."""
         return self.map(lambda tensor: tensor[start:stop])
 
     def mean(self) -> Float[Tensor, "*batch"]:
-        """Expected return: the integral of the quantile function over (0, 1)."""
+        """Compute the expected return: the integral of the quantile function over (0, 1).
+
+        Returns:
+            Means `[*batch]`.
+        """
         segments = self.segments()
         return (segments.widths * (segments.left + segments.right) / 2).sum(dim=-1)
 
     def magnitude(self) -> Float[Tensor, "*batch"]:
-        """Expected absolute return, E|Z|: the distance from always getting nothing."""
+        """Compute the expected absolute return E|Z|, which is the W1 distance to a return of 0.
+
+        Returns:
+            Expectations `[*batch]`.
+        """
         segments = self.segments()
         return absolute_integral(segments.left, segments.right, segments.widths).sum(dim=-1)
 
     def outside(self, low: float, high: float) -> Float[Tensor, "*batch"]:
-        """Mass of the segments that do not lie within [low, high]; of distributions made of steps it is exact."""
+        """Compute the mass of the segments that leave [low, high]; exact for distributions made of steps.
+
+        Args:
+            low: Lower bound.
+            high: Upper bound.
+
+        Returns:
+            Masses `[*batch]`, from 0 to 1.
+        """
         segments = self.segments()
         out = (torch.minimum(segments.left, segments.right) < low) | (
             torch.maximum(segments.left, segments.right) > high
@@ -126,12 +197,34 @@ class Distribution(ABC):
         return (segments.widths * out).sum(dim=-1)
 
     def quantile(self, taus: Float[Tensor, "..."]) -> Float[Tensor, "*batch M"]:
-        """Quantiles at fractions `[M]`, shared by the batch, or `[*batch, M]`; outside the support the ends hold."""
+        """Evaluate the quantile function.
+
+        Args:
+            taus: Fractions `[M]`, shared by the batch, or `[*batch, M]`. Outside the support, the quantile at its
+                nearest end is returned.
+
+        Returns:
+            Quantiles `[*batch, M]`.
+
+        Examples:
+            >>> import torch
+            >>> from monotau import PiecewiseLinear
+            >>> uniform = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
+            >>> uniform.quantile(torch.tensor([0.0, 0.5, 1.0])).tolist()
+            [[1.0, 2.0, 3.0]]
+        """
         taus = taus.expand(*self.batch_shape, taus.shape[-1])
         return self.segments().at(taus, taus)
 
     def w1(self, other: "Distribution") -> Float[Tensor, "*batch"]:
-        """1-Wasserstein distance, the integral of the absolute difference of the quantile functions. Exact."""
+        """Compute the 1-Wasserstein distance: the integral of |difference of the quantile functions|.
+
+        Args:
+            other: Distributions of any kind with the same batch shape.
+
+        Returns:
+            Distances `[*batch]`.
+        """
         mine, theirs = self.segments(), other.segments()
         if not same(mine.edges, theirs.edges):
             batch = self.batch_shape
@@ -141,7 +234,13 @@ class Distribution(ABC):
         return absolute_integral(mine.left - theirs.left, mine.right - theirs.right, mine.widths).sum(dim=-1)
 
     def upper_variance(self) -> Float[Tensor, "*batch"]:
-        """DLTV's sigma_+^2: the integral over (1/2, 1) of the squared distance from the median."""
+        """Compute DLTV's left truncated variance: the integral over (1/2, 1) of the squared distance to the median.
+
+        Mavrin et al. 2019, arXiv 1905.06125.
+
+        Returns:
+            Variances `[*batch]`.
+        """
         median = self.quantile(torch.full((1,), 0.5, device=self.curve().device, dtype=self.curve().dtype))
         segments = self.segments()
         cut = segments.over(segments.edges.clamp_min(0.5))
@@ -149,7 +248,21 @@ class Distribution(ABC):
         return (cut.widths * (a * a + a * b + b * b) / 3).sum(dim=-1)
 
     def cvar(self, alpha: float) -> Float[Tensor, "*batch"]:
-        """Conditional value at risk: the mean of the worst share `alpha` of the returns; `alpha = 1` is the mean."""
+        """Compute the conditional value at risk: the mean of the worst share `alpha` of the returns.
+
+        Args:
+            alpha: Share of the returns, in (0, 1]; 1 gives the mean.
+
+        Returns:
+            CVaR `[*batch]`.
+
+        Examples:
+            >>> import torch
+            >>> from monotau import PiecewiseLinear
+            >>> uniform = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
+            >>> uniform.cvar(0.25).tolist(), uniform.cvar(1.0).tolist()
+            ([1.0], [2.0])
+        """
         if not 0 < alpha <= 1:
             raise ValueError(f"alpha is {alpha}, but must be in (0, 1]: it is the share of worst returns to average.")
         segments = self.ordered().segments()
@@ -157,7 +270,18 @@ class Distribution(ABC):
         return (cut.widths * (cut.left + cut.right) / 2).sum(dim=-1) / alpha
 
     def crossing(self) -> Float[Tensor, "*batch"]:
-        """Share of neighbouring quantile estimates that decrease, from 0 (a valid quantile function) to 1."""
+        """Compute the share of neighbouring quantile estimates that decrease.
+
+        Returns:
+            Shares `[*batch]`: 0 for a valid quantile function, up to 1.
+
+        Examples:
+            >>> import torch
+            >>> from monotau import Diracs
+            >>> taus, weights = torch.tensor([0.25, 0.75]), torch.tensor([0.5, 0.5])
+            >>> Diracs(taus, torch.tensor([[1.0, 2.0], [2.0, 1.0]]), weights).crossing().tolist()
+            [0.0, 1.0]
+        """
         curve = self.curve()
         if curve.shape[-1] < 2:
             return curve.new_zeros(curve.shape[:-1])

@@ -12,10 +12,19 @@ from monotau.distributions.base import Distribution, Segments, same
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Distribution):
-    """Probabilities `probs` on `atoms` that do not decrease; atoms are shared (`[K]`) or batched (`[*batch, K]`).
+    """Probabilities on a set of atoms: the distribution of C51 (Bellemare et al. 2017, arXiv 1707.06887).
 
-    `logs` are the logarithms of the probabilities where they are known: of a vanishing probability only they have a
-    gradient.
+    Args:
+        atoms: Returns in non-decreasing order, shared by the batch (`[K]`) or not (`[*batch, K]`).
+        probs: Probabilities `[*batch, K]` of the atoms.
+        logs: Logarithms of the probabilities, if known. A probability that underflows has a gradient only through them.
+
+    Examples:
+        >>> import torch
+        >>> from monotau import Categorical
+        >>> coin = Categorical(torch.tensor([-1.0, 1.0]), torch.tensor([[0.5, 0.5], [0.25, 0.75]]))
+        >>> coin.mean().tolist(), coin.cvar(0.25).tolist()
+        ([0.0, 0.5], [-1.0, -1.0])
     """
 
     atoms: Float[Tensor, "*shared K"]

@@ -12,10 +12,22 @@ from monotau.distributions.base import Distribution, Segments, same
 
 @dataclass(frozen=True, eq=False)
 class Diracs(Distribution):
-    """Quantile estimates `values` at fractions `taus`, in any order, with probabilities `weights` that sum to one.
+    """A mixture of Diracs at quantile estimates: the distribution of QR-DQN, IQN and FQF.
 
-    `taus` and `weights` are shared (`[N]`) or given for each batch entry (`[*batch, N]`). The quantile function is the
-    step function whose steps, in the order of the fractions, are as wide as the weights.
+    The quantile function is a step function: sorted by fraction, each estimate holds over an interval as wide as its
+    weight.
+
+    Args:
+        taus: Fractions of the estimates, in any order, shared by the batch (`[N]`) or not (`[*batch, N]`).
+        values: Quantile estimates `[*batch, N]`.
+        weights: Probabilities that sum to 1, shared or not.
+
+    Examples:
+        >>> import torch
+        >>> from monotau import Diracs
+        >>> crossed = Diracs(torch.tensor([0.25, 0.75]), torch.tensor([[2.0, 1.0]]), torch.tensor([0.5, 0.5]))
+        >>> crossed.mean().tolist(), crossed.crossing().tolist(), crossed.ordered().crossing().tolist()
+        ([1.5], [1.0], [0.0])
     """
 
     taus: Float[Tensor, "*shared N"]

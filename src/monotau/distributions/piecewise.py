@@ -12,9 +12,22 @@ from monotau.distributions.base import Distribution, Segments
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseLinear(Distribution):
-    """Quantiles `values` at fractions `knots`, joined by lines and held constant outside the first and last knot.
+    """Quantiles at knots, joined by straight lines and constant outside the first and the last knot.
 
-    `knots` increase strictly inside (0, 1); they are shared (`[K]`) or given for each batch entry (`[*batch, K]`).
+    The quantile functions of NDQFN have this form (Zhou et al. 2021, arXiv 2105.06696).
+
+    Args:
+        knots: Fractions that increase strictly inside (0, 1), shared by the batch (`[K]`) or not (`[*batch, K]`).
+        values: Quantiles `[*batch, K]` at the knots.
+
+    Examples:
+        >>> import torch
+        >>> from monotau import PiecewiseLinear
+        >>> returns = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
+        >>> returns.mean().tolist(), returns.quantile(torch.tensor([0.5])).tolist()
+        ([2.0], [[2.0]])
+        >>> returns.affine(torch.tensor([0.5]), torch.tensor([1.0])).mean().tolist()  # reward 1, discount 0.5
+        [2.0]
     """
 
     knots: Float[Tensor, "*shared K"]
@@ -61,6 +74,18 @@ class PiecewiseLinear(Distribution):
 
 
 def uniform_support(count: int) -> tuple[float, ...]:
-    """Return the paper's support: p_0 = 0.001, p_i = i/N, p_N = 0.999 for `count` = N + 1 points."""
+    """Return the support of the NDQFN paper: p_0 = 0.001, p_i = i/N, p_N = 0.999.
+
+    Args:
+        count: Number of points, N + 1.
+
+    Returns:
+        The points in increasing order.
+
+    Examples:
+        >>> from monotau.distributions import uniform_support
+        >>> uniform_support(5)
+        (0.001, 0.25, 0.5, 0.75, 0.999)
+    """
     last = count - 1
     return (0.001, *(i / last for i in range(1, last)), 0.999)

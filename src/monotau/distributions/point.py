@@ -12,7 +12,18 @@ from monotau.distributions.base import Distribution, Segments
 
 @dataclass(frozen=True, eq=False)
 class Point(Distribution):
-    """A return that is certain, of `value` `[*batch]`."""
+    """A certain return: the distribution of DQN, which learns the mean only.
+
+    Args:
+        value: The returns `[*batch]`.
+
+    Examples:
+        >>> import torch
+        >>> from monotau import Point
+        >>> one, other = Point(torch.tensor([1.0])), Point(torch.tensor([3.0]))
+        >>> one.w1(other).tolist(), one.cvar(0.1).tolist()
+        ([2.0], [1.0])
+    """
 
     value: Float[Tensor, "*batch"]
 

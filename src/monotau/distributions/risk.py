@@ -1,9 +1,9 @@
-"""Risk measures: one number for each return distribution, which need not be its mean.
+"""Risk measures: they map a return distribution to the number that a policy maximises instead of the mean.
 
-A measure is the integral of F^-1(beta(tau)) over (0, 1) for a beta that rises from 0 to 1, as in IQN (Section 3.1).
-With w the inverse of beta it is the integral of F^-1 dw: w(u) is the weight that the first share u of the quantile
-function has in it. So each end of each linear piece has a weight, and these sum to one. Quantile estimates that cross
-are put in order first: as outcomes with their weights they are a distribution all the same.
+A distortion risk measure is the integral of F^-1(beta(tau)) over (0, 1), for a beta that rises from 0 to 1 (IQN,
+Dabney et al. 2018, arXiv 1806.06923, Section 3.1). With w the inverse of beta, it equals the integral of F^-1 dw, where
+w(u) is the total weight of the quantiles below u. Each end of each linear piece therefore has a weight, and the weights
+sum to 1. Crossing quantile estimates are sorted first: as weighted outcomes they form a valid distribution.
 """
 
 import math
@@ -34,7 +34,25 @@ _TAKES = {"cvar": ("alpha", 0.1), "upper-cvar": ("alpha", 0.1), "wang": ("eta", 
 
 @dataclass(frozen=True)
 class Risk:
-    """A measure in RISKS and its parameter: `alpha` for cvar and upper-cvar, `eta` for wang and power."""
+    """A risk measure and its parameter.
+
+    Args:
+        kind: A name in `RISKS`: `mean`, `cvar`, `upper-cvar`, `wang` or `power`.
+        alpha: Share of the returns that `cvar` and `upper-cvar` average; 0.1 by default.
+        eta: Strength of `wang` (-0.75 by default) and `power` (-2): negative avoids risk, positive seeks it.
+
+    Raises:
+        ConfigError: The name is unknown, or the parameter is not allowed for this measure.
+
+    Examples:
+        >>> import torch
+        >>> from monotau import Categorical, Risk
+        >>> coin = Categorical(torch.tensor([-1.0, 1.0]), torch.tensor([[0.5, 0.5]]))
+        >>> Risk("cvar", alpha=0.25).of(coin).tolist(), Risk("upper-cvar", alpha=0.25).of(coin).tolist()
+        ([-1.0], [1.0])
+        >>> bool(Risk("wang", eta=-0.75).of(coin) < coin.mean())
+        True
+    """
 
     kind: str = "mean"
     alpha: float | None = None
@@ -68,12 +86,19 @@ class Risk:
         object.__setattr__(self, name, value)
 
     def line(self) -> dict[str, float | int | str | None]:
-        """Return its name and its parameter, for a line of kind eval."""
+        """Return name and parameter as a dictionary, for a line of kind `eval`."""
         name, _ = _TAKES.get(self.kind, ("", 0.0))
         return {"risk": self.kind} | ({name: self._parameter} if name else {})
 
     def of(self, distribution: Distribution) -> Float[Tensor, "*batch"]:
-        """Return the measure of each distribution. Exact; on sloping pieces wang is good to 1e-10."""
+        """Compute the measure of each distribution; exact, except that `wang` on sloping pieces has an error of 1e-10.
+
+        Args:
+            distribution: Distributions of any kind.
+
+        Returns:
+            The measure `[*batch]`.
+        """
         if self.kind == "mean":
             return distribution.mean()
         if self.kind == "cvar":

@@ -16,21 +16,37 @@ Anchor = Literal["mean", "median", "lowest"]
 
 
 class Support(NamedTuple):
-    """Where steps lie, shared by the batch (`[K]`, `[N]`) or given for each entry, and which point is the anchor.
+    """The knots between which the steps of a quantile function rise, and the point that the anchor gives.
 
-    At a fraction tau, the share ramp_i(tau) of step i is passed, from 0 at its first knot to 1 at its last.
+    At a fraction tau, the curve has climbed the share ramp_i(tau) of step i: 0 at the step's first knot, 1 at its last.
+    Everything is shared by the batch (`[K]`, `[N]`) or given for each entry.
+
+    Examples:
+        >>> import torch
+        >>> from monotau.distributions import Support
+        >>> support = Support.of(torch.tensor([0.25, 0.75]), "median")
+        >>> support.rates.tolist(), support.offsets.tolist()
+        ([2.0], [0.5])
     """
 
     knots: Float[Tensor, "*shared K"]
     rates: Float[Tensor, "*shared N"]
     """How fast each ramp rises."""
     offsets: Float[Tensor, "*shared N"]
-    """What the anchor has passed of each step."""
+    """Share of each step that lies below the anchor."""
     anchor: Anchor
 
     @classmethod
     def of(cls, knots: Float[Tensor, "*shared K"], anchor: Anchor) -> "Support":
-        """Work out what depends on the knots alone."""
+        """Precompute what depends on the knots alone.
+
+        Args:
+            knots: Fractions that increase strictly inside (0, 1).
+            anchor: Point of the curve that the anchor gives: its `mean`, `median` or `lowest` quantile.
+
+        Returns:
+            The support.
+        """
         rates = 1 / knots.diff(dim=-1)
         if anchor == "mean":  # the mean of a ramp is one less the middle of its rise
             offsets = 1 - (knots[..., 1:] + knots[..., :-1]) / 2
@@ -41,7 +57,7 @@ class Support(NamedTuple):
         return cls(knots, rates, offsets, anchor)
 
     def ramps(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M N"]:
-        """How much more of each step is passed at the fractions than at the anchor."""
+        """Return how much more of each step is climbed at the fractions than at the anchor."""
         passed = taus[..., None] - self.knots[..., None, :-1]
         return passed.mul_(self.rates[..., None, :]).clamp_(0, 1).sub_(self.offsets[..., None, :])
 
@@ -54,10 +70,24 @@ class Support(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Stepped(Distribution):
-    """The curve F(tau) = anchor + sum_i step_i (ramp_i(tau) - offset_i), ramp_i rising from 0 to 1 between two knots.
+    """A piecewise linear quantile function in the form that NDQFN's heads predict: an anchor and non-negative steps.
 
-    Which point of the curve is the anchor is up to the offsets. Losses and Bellman targets need no more than this
-    linear form; the quantiles at the knots are only summed up for those who ask.
+    F(tau) = anchor + sum_i step_i (ramp_i(tau) - offset_i), where ramp_i rises from 0 to 1 between two knots and the
+    offsets decide which point of the curve the anchor is. Losses and Bellman targets use this linear form; the
+    quantiles at the knots are computed only when something asks for them.
+
+    Args:
+        support: The knots.
+        anchors: Mean, median or lowest quantile `[*batch]`.
+        steps: Non-negative differences `[*batch, N]` of the quantiles at neighbouring knots.
+
+    Examples:
+        >>> import torch
+        >>> from monotau.distributions import Stepped, Support
+        >>> support = Support.of(torch.tensor([0.25, 0.75]), "mean")
+        >>> returns = Stepped(support, torch.tensor([2.0]), torch.tensor([[2.0]]))
+        >>> returns.mean().tolist(), returns.values.tolist(), returns.crossing().tolist()
+        ([2.0], [[1.0, 3.0]], [0.0])
     """
 
     support: Support
@@ -66,7 +96,7 @@ class Stepped(Distribution):
 
     @property
     def knots(self) -> Float[Tensor, "*shared K"]:
-        """Fractions of the steps' ends."""
+        """Fractions at which the steps begin and end."""
         return self.support.knots
 
     @property
@@ -78,7 +108,8 @@ class Stepped(Distribution):
     def values(self) -> Float[Tensor, "*batch K"]:
         """Quantiles at the knots.
 
-        The rises never fall; adding one number to all of them keeps their order, rounding included.
+        Cumulative sums of the steps never decrease, and adding one number to all of them keeps their order, rounding
+        included.
         """
         rises = cumulate(F.pad(self.steps, (1, 0)))
         return (self.anchors[..., None] - (self.steps * self.support.offsets).sum(dim=-1, keepdim=True)) + rises
@@ -88,7 +119,7 @@ class Stepped(Distribution):
         return self.values
 
     def lines(self) -> PiecewiseLinear:
-        """Return the same curve with its quantiles summed up."""
+        """Return the same curve as quantiles at its knots."""
         return PiecewiseLinear(self.knots, self.values)
 
     def segments(self) -> Segments:
@@ -96,7 +127,7 @@ class Stepped(Distribution):
         return self.lines().segments()
 
     def mean(self) -> Float[Tensor, "*batch"]:
-        """Mean of the clamped quantile function: the anchor itself, where that is its place."""
+        """Mean of the clamped quantile function; it is the anchor itself if `support.anchor` is `mean`."""
         return self.anchors if self.support.anchor == "mean" else self.lines().mean()
 
     def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
@@ -106,7 +137,10 @@ class Stepped(Distribution):
         return super().w1(other)
 
     def ramp_quantile(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
-        """Quantiles by the linear form: fast both ways, for the loss; rounding could make a curve fall by an ulp."""
+        """Quantiles by the linear form, fast forward and backward, for the loss.
+
+        Unlike `quantile`, rounding can make the result decrease by one ulp.
+        """
         ramps = self.support.ramps(taus)  # *batch M N
         quantiles: Tensor = self.anchors[..., None] + torch.linalg.vecdot(ramps, self.steps[..., None, :])
         return quantiles

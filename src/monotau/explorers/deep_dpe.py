@@ -1,4 +1,8 @@
-"""Deep DPE: the prediction error of return distributions, backed up through time (an extension of the paper)."""
+"""Deep DPE: the prediction error of return distributions, backed up through time.
+
+Our extension of DPE (arXiv 2105.06696) with the frozen random target of RND (arXiv 1810.12894). Diverse projection
+ensembles (Zanger et al. 2024, arXiv 2306.07124) propagate a W1 disagreement in a similar way.
+"""
 
 import math
 from collections.abc import Mapping
@@ -21,11 +25,12 @@ from monotau.replay import Batch
 
 @dataclass(frozen=True, kw_only=True)
 class DeepDpe(ExplorerConfig):
-    """Act greedily on Q + c * (i + U): i is novel here and now, U what is novel further on.
+    """Act greedily on Q + c * (i + U): i is the novelty of this action, U the discounted novelty of what follows.
 
-    i is the distance between the return distributions of a random network that stays and of a predictor that learns it,
-    about 1 where nothing was learned. U is learned on replayed transitions, U(x,a) <- discount * max_a' (i + U)(x',a').
-    Goes with n_step 1, since the novelty of states in between is lost to it, and with next to no random actions.
+    i is the W1 distance between the return distributions of a frozen random network and of a predictor that learns it;
+    it is about 1 for what was never replayed. U is learned on replayed transitions:
+    U(x,a) <- discount * max_a' (i + U)(x',a'). Use it with n_step 1, because it ignores the novelty of the states that
+    n steps skip, and with few random actions. Extends DPE (arXiv 2105.06696) and RND (arXiv 1810.12894).
     """
 
     c: float = 3.0

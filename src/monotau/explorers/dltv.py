@@ -1,4 +1,7 @@
-"""Decaying left truncated variance (DLTV): optimism about the upper half of the return distribution."""
+"""Decaying left truncated variance (DLTV): optimism about the upper half of the return distribution.
+
+Mavrin et al. 2019, arXiv 1905.06125.
+"""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +20,10 @@ from monotau.networks.factory import NetworkFactory
 
 @dataclass(frozen=True, kw_only=True)
 class Dltv(ExplorerConfig):
-    """Act greedily on Q + c_t * sigma_+, sigma_+^2 the variance above the median and c_t = c * sqrt(log t / t)."""
+    """Act greedily on Q + c_t * sigma_+, sigma_+^2 the variance above the median and c_t = c * sqrt(log t / t).
+
+    DLTV: Mavrin et al. 2019, arXiv 1905.06125.
+    """
 
     c: float = 50.0
     """Weight of the bonus before it decays."""
@@ -40,7 +46,7 @@ class Dltv(ExplorerConfig):
 
 
 class DltvExplorer(Explorer):
-    """Counts its decisions, which is the time t that the bonus decays with; random steps are none of them."""
+    """Counts its greedy decisions: they are the time t with which the bonus decays; random steps do not count."""
 
     wants_spread = True
 

@@ -1,4 +1,8 @@
-"""Distributional prediction error (DPE): explore where a predictor does not know the target's distribution yet."""
+"""Distributional prediction error (DPE): explore where a predictor does not know the target's distribution yet.
+
+Zhou et al. 2021, arXiv 2105.06696; with a frozen random target it is the distributional form of RND (Burda et
+al. 2018, arXiv 1810.12894).
+"""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +25,10 @@ from monotau.replay import Batch
 
 @dataclass(frozen=True, kw_only=True)
 class Dpe(ExplorerConfig):
-    """Act greedily on Q + c * i, i the distance between the target's and a predictor's return distribution."""
+    """Act greedily on Q + c * i, i the distance between the target's and a predictor's return distribution.
+
+    DPE: Zhou, Zhu, Kuang, Zhang 2021, arXiv 2105.06696.
+    """
 
     c: float = 1.0
     """Weight of the bonus, which is in the same unit as the returns."""

@@ -1,4 +1,8 @@
-"""Greedy actions and how often a random one replaces them."""
+"""Epsilon-greedy exploration, and the schedule of random actions under every explorer.
+
+Epsilon-greedy as in DQN (Mnih et al. 2015, doi 10.1038/nature14236); repeated random actions are epsilon-z-greedy
+(Dabney et al. 2021, arXiv 2006.01782).
+"""
 
 from dataclasses import dataclass
 
@@ -56,7 +60,10 @@ class EpsilonSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonGreedy(ExplorerConfig):
-    """No bonus: the largest mean return wins, but for random actions."""
+    """Epsilon-greedy: the action with the largest mean return, or a random one with probability epsilon.
+
+    Mnih et al. 2015, doi 10.1038/nature14236.
+    """
 
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> "GreedyExplorer":
         """Make the explorer."""

@@ -1,4 +1,4 @@
-"""Prioritised replay (Schaul et al. 2016): transitions with a large error are replayed more often."""
+"""Prioritised replay (Schaul et al. 2016, arXiv 1511.05952): transitions with a large error are replayed more often."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +27,10 @@ FIRST_ROUND = 32
 @final
 @dataclass(frozen=True, kw_only=True)
 class Prioritized(ReplayConfig):
-    """Transitions are drawn in proportion to priority^alpha, and weighted against the bias of that."""
+    """Transitions are drawn in proportion to priority^alpha; importance weights correct for that.
+
+    Schaul, Quan, Antonoglou, Silver 2016, arXiv 1511.05952.
+    """
 
     priority: Priority = "loss"
     """loss: that of the transition, as in Rainbow; td: the absolute difference of prediction's and target's means."""
@@ -62,11 +65,11 @@ class Prioritized(ReplayConfig):
 
 @final
 class PrioritizedReplay(Replay):
-    """A ring that stores and a sum tree over its slots that chooses; a leaf is a priority^alpha, 0 where no step is.
+    """A ring buffer that stores steps and a sum tree that samples them; a leaf is priority^alpha, 0 for an empty slot.
 
-    The loss of a distribution holds what is irreducible, too: a state whose return is uncertain keeps a priority that
-    nothing learned can lower. The difference of means, which for a point is the absolute error of Schaul et al., does
-    not; but it does not see an error of the shape.
+    The loss of a distribution has an irreducible part: a state whose return is uncertain keeps a high priority whatever
+    is learned. The difference of the means (`td`), which for DQN is the absolute TD error of Schaul et al., has no such
+    part, but does not see errors in the shape of the distribution.
     """
 
     def __init__(self, config: Prioritized, ring: Ring, *, beta_steps: int) -> None:

@@ -24,7 +24,7 @@ NO_SLOTS = np.empty(0, np.int64)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Uniform(ReplayConfig):
-    """Every stored transition is as likely as any other."""
+    """Uniform replay: every stored transition is equally likely (DQN, Mnih et al. 2015, doi 10.1038/nature14236)."""
 
     def memory(self, layout: Layout) -> ReplayMemory:
         """Return the size of a full ring."""

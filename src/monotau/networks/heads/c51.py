@@ -1,4 +1,4 @@
-"""Probabilities of fixed returns: C51."""
+"""Probabilities of fixed returns: C51 (Bellemare et al. 2017, arXiv 1707.06887)."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from monotau.networks.layers import ActionLayer, Layers, large_products
 
 @dataclass(frozen=True, kw_only=True)
 class C51(HeadConfig):
-    """C51: probabilities of evenly spaced returns, fitted by cross-entropy to the projected target."""
+    """C51: probabilities of evenly spaced returns, fitted by cross-entropy to the projected target.
+
+    Bellemare, Dabney, Munos 2017, arXiv 1707.06887.
+    """
 
     atoms: int = 51
     """Number of returns."""

@@ -1,4 +1,4 @@
-"""A value for each action: DQN."""
+"""One value for each action: DQN (Mnih et al. 2015, doi 10.1038/nature14236)."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,10 @@ from monotau.networks.layers import ActionLayer, Layers, large_products
 
 @dataclass(frozen=True, kw_only=True)
 class Dqn(HeadConfig):
-    """DQN: the mean return alone, fitted by the Huber loss."""
+    """DQN: the mean return alone, fitted by the Huber loss.
+
+    Mnih et al. 2015, doi 10.1038/nature14236.
+    """
 
     hidden: int = 512
     """Hidden units."""

@@ -1,4 +1,4 @@
-"""The fully parameterised quantile function: fractions are proposed for each state, and learned."""
+"""The fully parameterised quantile function (FQF, Yang et al. 2019, arXiv 1911.02140): fractions are learned too."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from monotau.networks.layers import Layers
 
 @dataclass(frozen=True, kw_only=True)
 class Fqf(ProposalConfig, HeadConfig):
-    """FQF: quantiles at fractions that a second network proposes for each state; they may cross."""
+    """FQF: quantiles at fractions that a second network proposes for each state; they may cross.
+
+    Yang et al. 2019, arXiv 1911.02140.
+    """
 
     quantiles: int = 32
     """Number of quantiles, N."""
@@ -39,7 +42,7 @@ class Fqf(ProposalConfig, HeadConfig):
 
 
 class FqfHead(Head):
-    """IQN's network at the middle of each proposed interval, weighted by its width."""
+    """IQN's network at the midpoint of each proposed interval, weighted by the interval's width."""
 
     def __init__(self, config: Fqf, features: int, actions: int, layers: Layers) -> None:
         super().__init__()
@@ -54,7 +57,7 @@ class FqfHead(Head):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
-        """Return quantile estimates at the middles; their fractions are not learned by this way."""
+        """Return quantile estimates at the midpoints; no gradient reaches the fractions here."""
         with torch.no_grad():
             edges = self.proposals.edges(features)
         middles, widths = (edges[:, 1:] + edges[:, :-1]) / 2, edges.diff(dim=-1)

@@ -1,4 +1,7 @@
-"""Parts that heads over embedded fractions share: a network asked at any fraction, and non-negative increments."""
+"""Parts that heads with embedded fractions share: IQN's network, and NDQFN's anchor and non-negative increments.
+
+IQN: Dabney et al. 2018, arXiv 1806.06923. NDQFN: Zhou et al. 2021, arXiv 2105.06696.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +27,7 @@ FIRST_SPREAD = 0.2
 
 
 class ImplicitQuantiles(nn.Module):
-    """IQN's network, Linear(ReLU(Linear(psi(x) * phi(tau)))), asked at any fractions."""
+    """IQN's network, Linear(ReLU(Linear(psi(x) * phi(tau)))), evaluated at any fractions."""
 
     def __init__(self, features: int, hidden: int, cosines: int, actions: int, layers: Layers) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Samples of a noise-driven generator, sorted into quantiles: monotone by sorting (after Yue et al. 2020)."""
+"""Samples of a noise-driven generator, sorted into quantiles: monotone by sorting.
+
+After the distributional critic of IDAC (Yue, Wang, Zhou 2020, arXiv 2007.06159).
+"""
 
 from dataclasses import dataclass
 
@@ -15,7 +18,10 @@ from monotau.networks.layers import ActionLayer, Layers, large_products
 
 @dataclass(frozen=True, kw_only=True)
 class ImplicitSorted(SampledConfig):
-    """Sorted samples of a generator of returns: the k-th of n is the quantile at (k - 1/2) / n."""
+    """Sorted samples of a generator of returns: the k-th of n is the quantile at (k - 1/2) / n.
+
+    After Yue, Wang, Zhou 2020, arXiv 2007.06159.
+    """
 
     noise: int = 8
     """Normal random numbers that drive a sample."""

@@ -1,4 +1,7 @@
-"""Increments over sampled fractions: monotone within one set of fractions, not across sets (the paper's Fig. 1b)."""
+"""Increments between sampled fractions: monotone within one set of fractions, but not across sets.
+
+The counterexample of the NDQFN paper (Zhou et al. 2021, arXiv 2105.06696, Fig. 1b).
+"""
 
 from dataclasses import dataclass
 
@@ -16,7 +19,10 @@ from monotau.networks.layers import Layers
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementalIqn(StepConfig, SampledConfig):
-    """IQN with steps between its sampled fractions: what falls short of NDQFN for want of a fixed support."""
+    """IQN with non-negative steps between its sampled fractions; without a fixed support, two sets may cross.
+
+    Zhou et al. 2021, arXiv 2105.06696, Fig. 1b.
+    """
 
     def __post_init__(self) -> None:
         StepConfig.__post_init__(self)
@@ -30,7 +36,7 @@ class IncrementalIqn(StepConfig, SampledConfig):
 class IncrementalIqnHead(Head):
     """An anchor and the steps from fraction 0 over all sampled fractions up to the one asked for.
 
-    The sum depends on the company in which a fraction is asked, hence quantiles of two sets may cross.
+    The sum depends on the other fractions of the set, so quantiles of two sets may cross.
     """
 
     samples = True
@@ -73,7 +79,7 @@ class IncrementalIqnHead(Head):
     def quantiles(
         self, features: Float[Tensor, "B D"], taus: Float[Tensor, " M"], constants: Constants
     ) -> Float[Tensor, "B A M"]:
-        """Ask the network itself, at all fractions together; other company gives other quantiles."""
+        """Evaluate the network at all fractions together; another set of fractions gives other quantiles."""
         ordered = taus.sort()
         asked: Diracs = self(features, ordered.values.expand(len(features), -1), constants)
         return asked.values[..., ordered.indices.argsort()]

@@ -1,4 +1,4 @@
-"""The implicit quantile network: each quantile estimated by itself, at sampled fractions."""
+"""The implicit quantile network (IQN, Dabney et al. 2018, arXiv 1806.06923): independent quantile estimates."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,10 @@ from monotau.networks.layers import Layers
 
 @dataclass(frozen=True, kw_only=True)
 class Iqn(SampledConfig):
-    """IQN: one pass for each sampled fraction; its quantiles may cross."""
+    """IQN: one pass for each sampled fraction; its quantiles may cross.
+
+    Dabney, Ostrovski, Silver, Munos 2018, arXiv 1806.06923.
+    """
 
     cosines: int = 64
     """Cosines in the embedding of a fraction."""
@@ -64,7 +67,7 @@ class IqnHead(Head):
     def quantiles(
         self, features: Float[Tensor, "B D"], taus: Float[Tensor, " M"], constants: Constants
     ) -> Float[Tensor, "B A M"]:
-        """Ask the network itself."""
+        """Evaluate the network at the fractions."""
         values: Tensor = self.network(features, taus.expand(len(features), -1), None)
         return values
 

@@ -1,4 +1,7 @@
-"""The non-decreasing quantile function network: a baseline and non-negative increments at fixed support points."""
+"""The non-decreasing quantile function network: an anchor and non-negative increments between fixed support points.
+
+Zhou, Zhu, Kuang, Zhang 2021, arXiv 2105.06696.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -42,7 +45,11 @@ class CurveConfig(StepConfig, HeadConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Ndqfn(CurveConfig):
-    """NDQFN: one pass over the support gives a quantile function that cannot cross."""
+    """NDQFN: one pass over the support gives a quantile function that cannot cross.
+
+    Zhou, Zhu, Kuang, Zhang 2021, arXiv 2105.06696; the anchor at the mean follows NQ-Net (Shen et al. 2025,
+    arXiv 2504.08215).
+    """
 
     knots: int = 32
     """Number of support points, N + 1 in the paper: 0.001, 1/N, ..., (N-1)/N, 0.999."""

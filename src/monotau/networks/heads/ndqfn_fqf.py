@@ -1,4 +1,4 @@
-"""NDQFN on proposed fractions: increments that cannot cross, between knots that are learned for each state."""
+"""NDQFN (arXiv 2105.06696) with FQF's proposals (arXiv 1911.02140): knots that are learned for each state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,10 @@ ENDS = (0.001, 0.999)
 
 @dataclass(frozen=True, kw_only=True)
 class NdqfnFqf(ProposalConfig, CurveConfig):
-    """NDQFN whose knots are proposed for each state, as FQF's fractions are; it cannot cross."""
+    """NDQFN whose knots are proposed for each state, as FQF's fractions are; it cannot cross.
+
+    The NDQFN paper (arXiv 2105.06696) names this as future work; proposals are those of FQF (arXiv 1911.02140).
+    """
 
     knots: int = 32
     """Number of knots; the first and the last stay at 0.001 and 0.999."""
@@ -54,7 +57,7 @@ class NdqfnFqfHead(CurveHead):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Stepped:
-        """Return quantile functions with lines between the cumulated increments; knots are not learned by this way."""
+        """Return piecewise linear quantile functions; no gradient reaches the knots here."""
         with torch.no_grad():
             edges = self.proposals.edges(features)
             knots = ENDS[0] + (ENDS[1] - ENDS[0]) * edges

@@ -1,4 +1,4 @@
-"""Fractions proposed for each state, and how they are learned: the part of FQF that other heads use too."""
+"""Fractions proposed for each state, and how they are learned: the part of FQF (arXiv 1911.02140) that heads share."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Quantiles at fixed fractions: QR-DQN, and its variant whose quantiles cannot cross."""
+"""Quantiles at fixed fractions: QR-DQN (arXiv 1710.10044), and NC-QR-DQN, whose quantiles cannot cross."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,10 @@ FIRST_SCALE = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Qr(HeadConfig):
-    """QR-DQN: quantiles at fixed fractions, each an output of its own; they may cross."""
+    """QR-DQN: quantiles at fixed fractions, each an output of its own; they may cross.
+
+    Dabney, Rowland, Bellemare, Munos 2017, arXiv 1710.10044.
+    """
 
     quantiles: int = 200
     """Number of quantiles, at the midpoints of as many equal parts of (0, 1)."""
@@ -42,7 +45,11 @@ class Qr(HeadConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class NcQr(Qr):
-    """NC-QR-DQN: quantiles at fixed fractions that cannot cross; cumulated shares, scaled and shifted."""
+    """NC-QR-DQN: quantiles at fixed fractions that cannot cross: a cumulative softmax, scaled and shifted.
+
+    Zhou, Wang, Feng 2020, NeurIPS 33,
+    https://proceedings.neurips.cc/paper/2020/hash/b6f8dc086b2d60c5856e4ff517060392-Abstract.html.
+    """
 
     def build(self, features: int, actions: int, layers: Layers) -> Head:
         """Make the head."""
@@ -50,13 +57,13 @@ class NcQr(Qr):
 
 
 class QrHead(Head):
-    """Linear(ReLU(Linear(psi))), as quantiles or as what makes them.
+    """Linear(ReLU(Linear(psi))), which gives the quantiles or, in NC-QR-DQN, the numbers they are computed from.
 
-    Without crossing (Zhou et al. 2020) the quantiles are shift + scale * (cumulated softmax), the scale a ReLU, with
-    shift and scale two more outputs of each action.
+    In NC-QR-DQN (Zhou, Wang, Feng 2020) the quantiles are shift + ReLU(scale) * (cumulative softmax), with shift and
+    scale two more outputs of each action.
 
-    Departure: the scale starts near 1. Where torch's first weights make it negative, which they do for every second
-    action, the ReLU lets no gradient through and the action never has a spread.
+    Departure: the scale starts near 1. With torch's default initialisation it starts negative for about half of the
+    actions; the ReLU then passes no gradient, and the action never gets a spread.
     """
 
     def __init__(self, config: Qr, features: int, actions: int, layers: Layers, *, crossing: bool) -> None:
