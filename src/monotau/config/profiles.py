@@ -109,8 +109,7 @@ PROFILES: Mapping[str, Profile] = {
             "epsilon": {"end": 0.05, "longest_repeat": 100},
             "replay": {"capacity_steps": 100_000, "warmup_steps": 10_000},
             "optimiser": {"learning_rate": 5e-4, "anneal": 0.1, "epsilon": 0.01 / 32},
-            # A target network that moves a little at every update is steadier than one that jumps: CartPole ends at 500
-            # with seeds 100, 102 and 104, and with a copy every 300 steps at 500, 444 and 432.
+            # An average is steadier than a copy every few hundred steps, as a target and as the policy: docs/ndqfn.md.
             "update": {"batch_size": 32, "every_steps": 2, "sync": "average", "sync_every_steps": 200},
             "evaluation": {"episodes": 20, "num_envs": 10},
         },
