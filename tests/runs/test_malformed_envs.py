@@ -247,5 +247,5 @@ def test_an_evaluation_with_endless_episodes_is_cut_off(tmp_path):
 
 def test_ten_thousand_actions_are_learned_and_drawn(tmp_path):
     settings = {"head": {"hidden": 2}, "evaluation": {"episode_cap_steps": 1}, "steps": 20}
-    assert train(tmp_path, lambda: World(actions=10_000), draw_run_figures, **settings)["updates"] > 0
+    assert train(tmp_path, lambda: MalformedEnv(actions=10_000), draw_run_figures, **settings)["updates"] > 0
     assert (tmp_path / "quantile_functions.png").stat().st_size > 0
