@@ -14,6 +14,7 @@ from monotau.errors import ConfigError
 from monotau.learning.agent_networks import pick_device
 from monotau.networks.devices import one_thread, sent, torch_threads
 from monotau.replay import Batch
+from monotau.report.run_figures import draw_run_figures
 from monotau.runs import runner
 from monotau.runs.runner import train_into
 from tests.support.devices import STAND_IN, MixedDevices, StandInTensor, stand_in_device
