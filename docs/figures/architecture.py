@@ -14,7 +14,7 @@ INK, GREY = "#222222", "#666666"
 COMMANDS, RUNS, LOOP, PARTS, GROUND = "#f6dfc8", "#f3ecc2", "#cfe3f3", "#d5ebd8", "#e4e4e4"
 
 TIERS: list[tuple[str, list[tuple[str, str]]]] = [
-    (COMMANDS, [("cli", "the command line")]),
+    (COMMANDS, [("cli", "the command line"), ("api", "train_agent")]),
     (
         COMMANDS,
         [
@@ -109,7 +109,7 @@ def draw_packages() -> Figure:
     )
     axes.text(7.95, (top + low) / 2, "imports point down", rotation=270, ha="center", va="center", fontsize=10)
     note = (
-        "Everything may import errors and seeding. Files, tensors and metrics of runs belong to the ground floor, too."
+        "Everything may import errors, seeding and machine. agent also uses the file modules of runs."
     )
     axes.text(left, 0.22, note, fontsize=8, color=GREY, va="center")
     return figure
