@@ -21,7 +21,7 @@ from monotau.distributed.actor import CollectRequest, Experience, RolloutActor, 
 from monotau.distributed.connect import connected
 from monotau.envs import EnvFactory
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
-from monotau.explorers.base import drained
+from monotau.explorers.base import drain_means
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector, LocalCollector, StepBatch
 from monotau.machine import cores
@@ -133,7 +133,7 @@ class RayCollector(Collector):
 
     def metrics(self) -> dict[str, float]:
         """Mean updates between the weights acted with and those of the moment, and what the explorers averaged."""
-        return drained(**self._recent)
+        return drain_means(**self._recent)
 
     def collect(self, iteration: int, step: int, steps: int) -> Generator[StepBatch]:
         """Yield steps as they arrive; those of one actor stay in order."""

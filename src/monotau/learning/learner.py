@@ -91,7 +91,7 @@ class Learner:
         """
         constants = self.online.head.constants()  # one table for the passes over this state and the next
         current, target = self._targets(batch, draws, constants, target_constants, with_current=with_current)
-        losses, side, errors = self.online.losses_and_errors(
+        losses, side, errors = self.online.losses(
             batch.observations, batch.actions, draws.prediction, constants, target, with_errors=with_errors
         )
         return losses, side, current, errors
