@@ -192,7 +192,7 @@ def test_auto_takes_a_gpu_if_there_is_one(name, available, expected, monkeypatch
 
 def test_a_missing_gpu_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="torch sees no CUDA device here; allowed: auto, cpu"):
+    with pytest.raises(ConfigError, match="torch finds no CUDA device on this machine; allowed: auto, cpu"):
         pick_device("cuda")
 
 
