@@ -6,8 +6,8 @@ acts on fraction by fraction; `w1_sorted` sorts them first, which forgives cross
 actions, in units of return. `quantile_error` is the largest error at the fractions 0.01 to 0.99, and `cvar_error` that
 of the mean of the worst tenth: both are maxima over states and actions, divided by the spread of the true distribution,
 from its 0.01- to its 0.99-quantile. Next to a jump of the true quantile function (the coins), quantiles are off by
-up to half of the spread even if W1 is small. Presets that differ only in the explorer learn the same distributions and are
-left out, except for the paper's method.
+up to half of the spread even if W1 is small. Presets that differ only in the explorer learn the same distributions and
+are left out, except for the paper's method.
 """
 
 from dataclasses import asdict, dataclass
