@@ -174,7 +174,7 @@ def test_a_local_ray_ends_with_its_driver(tmp_path, place):
         ({"gpus_per_run": 0.5}, "--gpus-per-run is given, but says something only with --ray"),
         ({"ray": "local", "cpus_per_run": -1.0}, "--cpus-per-run is -1, but must be a fraction"),
         ({"ray": "local", "cpus_per_run": 0.0}, "--cpus-per-run is 0, but must be a fraction"),
-        ({"ray": "local", "gpus_per_run": float("nan")}, "--gpus-per-run is nan, but must be 0, a share"),
+        ({"ray": "local", "gpus_per_run": float("nan")}, "--gpus-per-run is nan, but must be 0, a fraction"),
         ({"ray": "local", "dry_run": True}, "--ray and --dry-run are given, but only one of them"),
         ({"ray": "local", "slurm": True}, "--ray and --slurm are given"),
         ({"ray": "local", "index": 0}, "--ray and --index are given"),
