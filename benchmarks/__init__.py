@@ -1,1 +1,1 @@
-"""Measurements: each prints what it found as JSON."""
+"""Benchmarks: each prints its results as JSON."""

@@ -1,9 +1,9 @@
-"""Times training on an Atari game from end to end, split into environment, acting, sampling, learning and the rest.
+"""Times training on an Atari game end to end, split into environment, acting, sampling, learning and the rest.
 
-The settings are the preset's, but for a warm-up and a capacity of a few thousand steps. Nothing else should run beside
-it. Every preset is timed in rounds that take turns, so that a slow moment of the machine falls on all of them; the
-shares are those of all rounds together. The start of an iteration, which has tens of thousands of steps in earnest and
-hundreds here, is left out. Prints a table and a line of JSON.
+The settings are the preset's, except that warm-up and replay have only a few thousand steps. Run nothing else on the
+machine. The presets take turns in rounds, so that background load affects all of them; shares are over all rounds. The
+start of an iteration is left out, because an iteration has tens of thousands of steps in practice but only hundreds
+here. Prints a table and a line of JSON.
 """
 
 import argparse
@@ -27,7 +27,7 @@ PARTS = ("env", "act", "sample", "learn", "other")
 
 
 class Timed:
-    """A training whose parts are timed."""
+    """A training run whose parts are timed."""
 
     def __init__(self, preset: str, game: str, steps: int, threads: int | None) -> None:
         small = {"warmup_steps": 1_000, "capacity_steps": 20_000}
@@ -60,7 +60,7 @@ class Timed:
         return timed
 
     def iterate(self) -> None:
-        """Train for one iteration; what no part takes is the rest's."""
+        """Train for one iteration; time outside all parts counts as `other`."""
         start_up, step, before = Rollout.__init__, Rollout.step, sum(self.seconds.values())
         steps, updates = self.training.step, self.training.updates
         Rollout.__init__ = self._timed("start", start_up)  # type: ignore[method-assign]
@@ -77,7 +77,7 @@ class Timed:
         self.updates += self.training.updates - updates
 
     def forget(self) -> None:
-        """Begin to count anew, after a warm-up."""
+        """Reset the timers, after a warm-up."""
         self.seconds.clear()
         self.steps = self.updates = 0
 
@@ -87,9 +87,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=["ndqfn", "ndqfn-dpe", "iqn", "ndqfn-fast", "ndqfn-dpe-fast"])
     parser.add_argument("--game", default="ALE/Pong-v5")
-    parser.add_argument("--steps", type=int, default=400, help="agent steps in a round; a multiple of the environments")
+    parser.add_argument(
+        "--steps", type=int, default=400, help="agent steps per round; a multiple of the number of environments"
+    )
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--threads", type=int, default=None, help="instead of the preset's; 0 is every core")
+    parser.add_argument(
+        "--threads", type=int, default=None, help="CPU threads instead of the preset's; 0 uses every core"
+    )
     arguments = parser.parse_args()
     jobs = {name: Timed(name, arguments.game, arguments.steps, arguments.threads) for name in arguments.presets}
     console = Console(stderr=True)

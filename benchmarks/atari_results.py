@@ -1,4 +1,4 @@
-"""Keeps what is worth keeping of Atari runs, finished or not: settings, evaluations with the time they took, a picture.
+"""Archives Atari runs, finished or not: their settings, evaluations with elapsed time, and learning curve.
 
 python -m benchmarks.atari_results runs/ndqfn-fast_ALE-Pong-v5-noop_seed0 writes into results/atari/NAME_OF_THE_RUN.
 """
@@ -19,7 +19,7 @@ HOME = Path(__file__).parent.parent / "results" / "atari"
 
 
 def evaluations(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """Return rows of the evaluations; hours are of what the lines speak of: training and evaluating, not start-ups."""
+    """Return a row for each evaluation; hours count training and evaluation, but not start-up."""
     rows, seconds, step = [], 0.0, 0
     for line in lines:
         if line["kind"] == "train":
@@ -33,7 +33,7 @@ def evaluations(lines: Iterable[Line]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write them down."""
+    """Write the files of each run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     for run in parser.parse_args().runs:

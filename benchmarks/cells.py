@@ -1,4 +1,4 @@
-"""Runs the cells of a table in a pool of processes; each is written to a CSV file as it ends, and never run twice."""
+"""Runs the cells of a table in a process pool, and appends each to a CSV file when it ends."""
 
 import argparse
 import csv
@@ -15,7 +15,7 @@ Cell = dict[str, Any]
 
 
 def arguments(about: str | None, out: str, *, only: bool = True) -> argparse.ArgumentParser:
-    """Make a parser with what all tables have in common; `only` is for those that name their first column no better."""
+    """Make a parser with the options of all tables; `only` adds a filter on their first column."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument(
         "--out", type=Path, default=Path("results") / out, help="CSV file; rows in it are not run again"
@@ -27,7 +27,7 @@ def arguments(about: str | None, out: str, *, only: bool = True) -> argparse.Arg
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Read what is there."""
+    """Return the rows of a CSV file; none if it does not exist."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -35,7 +35,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def run_cells(function: Callable[[Cell], Cell], cells: Iterable[Cell], path: Path, jobs: int) -> None:
-    """Run the cells that the file has no row for; a row is the cell and what the function returned for it."""
+    """Run the cells that the file has no row for; a row joins the cell and the function's result."""
     done = read_rows(path)
     missing = [cell for cell in cells if not any(is_of(row, cell) for row in done)]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,12 +49,12 @@ def run_cells(function: Callable[[Cell], Cell], cells: Iterable[Cell], path: Pat
 
 
 def is_of(row: dict[str, str], cell: Cell) -> bool:
-    """Whether a row is that of a cell."""
+    """Whether a row belongs to a cell."""
     return all(row.get(name) == str(value) for name, value in cell.items())
 
 
 def append(path: Path, row: Cell) -> None:
-    """Add a row to the file, and a header to a new file; columns that the file has not yet are empty in its rows."""
+    """Add a row to the file, and a header to a new file; new columns are empty in earlier rows."""
     before = read_rows(path)
     columns = list(before[0]) if before else []
     new = [name for name in row if name not in columns]
@@ -62,14 +62,14 @@ def append(path: Path, row: Cell) -> None:
         with path.open("a", newline="") as file:
             csv.DictWriter(file, columns, lineterminator="\n").writerow(row)
         return
-    whole = path.with_name(path.name + ".new")  # put in place at once: rows took hours
-    with whole.open("w", newline="") as file:
+    new_file = path.with_name(path.name + ".new")  # replaces the old file atomically: rows took hours
+    with new_file.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns + new, lineterminator="\n")
         writer.writeheader()
         writer.writerows([*before, row])
-    whole.replace(path)
+    new_file.replace(path)
 
 
 def number(value: float | None) -> str:
-    """Write a number, or nothing where there is none."""
+    """Format a number; None is empty."""
     return "" if value is None else f"{value:g}"

@@ -1,9 +1,9 @@
 """Trains presets with their default settings on small control problems, and compares the returns with targets.
 
-A row is one run: the mean of its last three evaluations (`last3`), the best one, all of them, the spread of values over
-states at the end (`q_std`: near 0, all states look alike to the network), and seconds. With `--until` a run ends at the
-first evaluation that reaches that return, and `reached` is its step. A target is met where the mean of `last3` over
-seeds reaches it.
+A row is one run: the mean of its last three evaluations (`last3`), the best, all of them, the final spread of values
+over states (`q_std`: near 0, the network does not distinguish states), and seconds. With `--until` a run ends at the
+first evaluation that reaches that return, and `reached` is its step. A target is met if the mean of `last3` over seeds
+reaches it.
 
 CartPole, solved within 60,000 steps: `--preset all --envs CartPole-v1 --steps 60000 --until 475 --seeds 20 21`.
 """
@@ -31,10 +31,10 @@ LAST = 3
 
 
 def train(cell: Cell) -> Cell:
-    """Train one preset in one environment with one seed, and say how good it became."""
+    """Train one preset in one environment with one seed, and return its scores."""
     torch.set_num_threads(1)
     start, until = time.perf_counter(), float(cell["until"] or "inf")
-    # Schedules span the steps of the settings, which are therefore those of the run.
+    # Schedules span `steps` of the settings, so it must be the length of the run.
     agent = Agent(cell["env"], cell["preset"], cell["seed"], steps=cell["steps"])
     between = agent.config.iteration_steps * agent.config.evaluation.every_iterations
     returns: list[float] = []
@@ -53,7 +53,7 @@ def train(cell: Cell) -> Cell:
 
 
 def cells_of(given: Namespace) -> list[Cell]:
-    """Return the runs that are asked for, seed by seed, so that each env is seen early."""
+    """Return the requested runs, seed by seed, so that every environment has results early."""
     presets = list(PRESETS) if "all" in given.preset else given.preset
     return [
         {"preset": preset, "env": env, "seed": seed, "steps": given.steps, "until": number(given.until)}
@@ -64,7 +64,7 @@ def cells_of(given: Namespace) -> list[Cell]:
 
 
 def table(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return a line for each preset and environment of these rows: over seeds, beside the target."""
+    """Return a line for each preset and environment: the scores over seeds, and the target."""
     lines = [f"{'preset':16s} {'environment':18s} {'steps':>9s} {'seeds':>5s} {'mean':>9s} {'min':>9s} {'target':>7s}"]
     for preset, env, steps, until in dict.fromkeys(
         (row["preset"], row["env"], row["steps"], row["until"]) for row in rows
@@ -84,14 +84,14 @@ def table(rows: Sequence[dict[str, str]]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what is asked for, and print the table of it."""
+    """Run the requested cells, and print their table."""
     parser = arguments(__doc__, "classic.csv", only=False)
     parser.add_argument(
         "--preset", nargs="+", default=[DEFAULT_PRESET], choices=[*PRESETS, "all"], help="presets, or all"
     )
     parser.add_argument("--envs", nargs="+", default=list(TARGETS), help="Gymnasium ids")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)), help="seeds")
-    parser.add_argument("--steps", type=int, default=100_000, help="steps of a run")
+    parser.add_argument("--steps", type=int, default=100_000, help="steps per run")
     parser.add_argument("--until", type=float, help="end a run at an evaluation that reaches this return")
     given = parser.parse_args(argv)
     cells = cells_of(given)

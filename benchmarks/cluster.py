@@ -1,12 +1,11 @@
-"""What Ray costs a suite, and what actors are worth to a slow environment; one JSON line for each.
+"""Measures the overhead of Ray for a suite, and the speed-up by actors with a slow environment; prints JSON.
 
     python -m benchmarks.cluster suites --steps 12000 --rounds 2
     python -m benchmarks.cluster actors --rounds 3
 
-Suites: the same runs by the local pool and by a Ray of their own on this machine, two at once, in turn. The whole
-command is timed, so the start of Ray counts. Actors: an environment that sleeps 5 ms a step; steps a second between
-two lines of the log, so that the start of the actors does not count. Timing beside other work is
-void.
+Suites: the same runs alternate between the local pool and a private Ray on this machine, two at a time. The whole
+command is timed, including the start of Ray. Actors: an environment that sleeps 5 ms per step; steps per second are
+measured between two log lines, without the start of the actors. Run nothing else on the machine.
 """
 
 import json
@@ -33,7 +32,7 @@ JOBS = 2
 
 
 class Slow(gym.Env):
-    """Sleeps in each step, as one does that waits for a simulator elsewhere; fifty steps are an episode."""
+    """Sleeps in each step, like an environment that waits for a remote simulator; episodes have fifty steps."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -45,20 +44,20 @@ class Slow(gym.Env):
         """Start an episode."""
         super().reset(seed=seed)
         self._steps = 0
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Sleep, and go on."""
+        """Sleep, then take a step."""
         time.sleep(self._seconds)
         self._steps += 1
-        return self._look(), float(action), self._steps == 50, False, {}
+        return self._observe(), float(action), self._steps == 50, False, {}
 
-    def _look(self) -> np.ndarray:
+    def _observe(self) -> np.ndarray:
         return self.np_random.uniform(-1.0, 1.0, 4).astype(np.float32)
 
 
 def steps_per_second(preset: str, actors: int, sleep: float, seconds: float) -> tuple[float, float]:
-    """Return the rate of training with so many actors, without their start, and how many updates they lag behind."""
+    """Return the training speed with a number of actors, without their start, and their lag in updates."""
     every = 128 * max(1, actors)
     steps = max(6, round(seconds * max(1, actors) / sleep / every)) * every
     settings: dict[str, Any] = {
@@ -68,13 +67,13 @@ def steps_per_second(preset: str, actors: int, sleep: float, seconds: float) -> 
     agent = Agent(
         partial(Slow, sleep), preset, actors=actors, iteration_steps=steps, log_every_steps=every, **settings
     ).learn(steps)
-    lines = [line for line in agent.history if line["kind"] == "train"][2:]  # by then all have started
+    lines = [line for line in agent.history if line["kind"] == "train"][2:]  # by then all actors have started
     rate = len(lines) / sum(1 / line["steps_per_second"] for line in lines)
     return rate, statistics.mean(line.get("lag_updates", 0.0) for line in lines)
 
 
 def measure_actors(given: Namespace) -> None:
-    """Print the rates."""
+    """Measure and print the training speeds."""
     rates: dict[int, list[float]] = {actors: [] for actors in (0, *ACTORS)}
     lags: dict[int, float] = {}
     for _ in range(given.rounds):
@@ -95,7 +94,7 @@ def measure_actors(given: Namespace) -> None:
 
 
 def timed_suite(file: Path, out: Path, *options: str) -> float:
-    """Return how long a suite takes, from the command to its end."""
+    """Return the seconds that a suite takes, from the start of the command to its end."""
     start = time.perf_counter()
     words = ("suite", str(file), "--out", str(out), "--jobs", str(JOBS), "--threads", "1", *options)
     done = subprocess.run(python_command(*words), capture_output=True, text=True)  # noqa: S603  # our own program
@@ -105,7 +104,7 @@ def timed_suite(file: Path, out: Path, *options: str) -> float:
 
 
 def measure_suites(given: Namespace) -> None:
-    """Print both times."""
+    """Measure and print the times of both pools."""
     home = Path(tempfile.mkdtemp())
     file = home / "suite.json"
     suite = {"presets": ["ndqfn"], "envs": ["CartPole-v1"], "seeds": list(range(given.runs))}
@@ -129,15 +128,15 @@ def measure_suites(given: Namespace) -> None:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Run the requested benchmark."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("suites", "actors"))
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=4, help="runs of the suite")
-    parser.add_argument("--steps", type=int, default=12_000, help="steps of a run of the suite; a minute or so")
-    parser.add_argument("--preset", default="dqn", help="of the run with actors")
-    parser.add_argument("--sleep", type=float, default=0.005, help="seconds that a step of the environment takes")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of training, for each number of actors")
+    parser.add_argument("--runs", type=int, default=4, help="number of runs in the suite")
+    parser.add_argument("--steps", type=int, default=12_000, help="steps per run of the suite; about a minute")
+    parser.add_argument("--preset", default="dqn", help="preset of the runs with actors")
+    parser.add_argument("--sleep", type=float, default=0.005, help="seconds per step of the environment")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of training for each number of actors")
     given = parser.parse_args()
     {"suites": measure_suites, "actors": measure_actors}[given.what](given)
 

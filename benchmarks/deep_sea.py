@@ -1,8 +1,8 @@
 """Counts the episodes that each explorer needs to solve DeepSea, over sizes and seeds.
 
 Solved means that a greedy rollout, without bonus, noise or random actions, collects the treasure five times in a row.
-It is tried every ten episodes, and the first of the five counts. One network, replay and schedule for all; only the
-explorer differs. An explorer that solved no seed of a size is not run on larger ones.
+There is one rollout every ten episodes, and the first of the five counts. Network, replay and schedules are the same
+for all explorers. An explorer that solved no seed of a size is not run on larger ones.
 """
 
 import time
@@ -16,7 +16,7 @@ from benchmarks.cells import Cell, arguments, number, read_rows, run_cells
 from monotau import Agent
 from monotau.envs.deep_sea import DeepSea
 
-SEEDS = range(5)  # settings were chosen on seeds 100 to 102; the seed also draws which action goes right in each cell
+SEEDS = range(5)  # settings were tuned on seeds 100 to 102; the seed also sets which action goes right in each cell
 SIZES = (6, 8, 10, 14, 20, 30)
 MOST_EPISODES = {6: 500, 8: 500, 10: 500, 14: 1_000, 20: 2_000, 30: 2_000}
 EVERY, IN_A_ROW = 10, 5
@@ -44,7 +44,7 @@ EXPLORERS: dict[str, dict[str, Any]] = {
 
 
 class Search(gym.Wrapper):
-    """Remembers the first episode that collected the treasure."""
+    """Records the first episode that collected the treasure."""
 
     def __init__(self, env: DeepSea) -> None:
         super().__init__(env)
@@ -61,7 +61,7 @@ class Search(gym.Wrapper):
 
 
 def solve(cell: Cell) -> Cell:
-    """Explore one world with one explorer, and say after how many episodes its treasure was found and its way known."""
+    """Train one explorer on one environment, and return the episodes to find the treasure and to solve it."""
     torch.set_num_threads(1)
     size, start = cell["size"], time.perf_counter()
     world = DeepSea(size, mapping_seed=cell["seed"])
@@ -82,7 +82,7 @@ def solve(cell: Cell) -> Cell:
 
 
 def greedy_return(agent: Agent, like: DeepSea) -> float:
-    """Return of one episode without exploring, in a copy of a world."""
+    """Return the return of one greedy episode in a copy of the environment."""
     world = DeepSea(like.size)
     world.right_actions = like.right_actions
     observation, _ = world.reset()
@@ -95,26 +95,26 @@ def greedy_return(agent: Agent, like: DeepSea) -> float:
 
 
 def main() -> None:
-    """Run all explorers, sizes and seeds, the sizes one after another."""
+    """Run all explorers and seeds, one size after another."""
     parser = arguments(__doc__, "deep_sea.csv")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, choices=SIZES, help="sizes to run")
     given = parser.parse_args()
     for size in given.sizes:
-        hopeful = [name for name in given.only or EXPLORERS if hope(read_rows(given.out), name, size)]
-        cells = [{"explorer": name, "size": size, "seed": seed} for name in hopeful for seed in SEEDS]
+        candidates = [name for name in given.only or EXPLORERS if solved_smaller(read_rows(given.out), name, size)]
+        cells = [{"explorer": name, "size": size, "seed": seed} for name in candidates for seed in SEEDS]
         run_cells(solve, cells, given.out, given.jobs)
     summarise(given.out)
 
 
-def hope(rows: list[dict[str, str]], explorer: str, size: int) -> bool:
-    """Whether an explorer solved any seed of the largest size before this one that it was run on."""
+def solved_smaller(rows: list[dict[str, str]], explorer: str, size: int) -> bool:
+    """Whether an explorer solved any seed of the next smaller size it was run on; True without such runs."""
     mine = [row for row in rows if row["explorer"] == explorer and int(row["size"]) < size]
     largest = max((int(row["size"]) for row in mine), default=None)
     return largest is None or any(row["episodes_to_solve"] for row in mine if int(row["size"]) == largest)
 
 
 def summarise(path: Any) -> None:
-    """Print the median of the episodes to solve, unsolved ones counted as beyond the cap."""
+    """Print the median number of episodes to solve; unsolved runs count as infinite."""
     rows = read_rows(path)
     for explorer in EXPLORERS:
         for size in SIZES:

@@ -1,4 +1,4 @@
-"""What is the same in two runs that ended alike, however often one of them was cut off."""
+"""Compares the final files of two runs, one of which may have been interrupted and resumed."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ from monotau.runs.metrics import TIMING, read_lines
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory, by its path."""
+    """Return the content of every file below a directory, by relative path."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def end_of(directory: Path) -> dict[str, object]:
-    """Everything that a run leaves behind, but for time: weights, optimisers, replay, priorities and metrics."""
+    """Return the final state of a run without timings: weights, optimisers, replay, priorities and metrics."""
     newest = generations(directory / "checkpoints")[0]
     manifest = json.loads((newest / "manifest.json").read_text())
     for name in ("seconds", "sha256", "logs"):  # the logs hold times too
@@ -33,5 +33,5 @@ def end_of(directory: Path) -> dict[str, object]:
 
 
 def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
-    """Names of the parts that differ."""
+    """Return the names of the parts that differ."""
     return [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]

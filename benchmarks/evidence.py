@@ -1,4 +1,4 @@
-"""Puts numbers to the paper's claims from the runs of the small suites: prints the table behind docs/evidence.md.
+"""Tests the paper's claims on the runs of the small suites: prints the tables of docs/evidence.md.
 
 A pair of methods is compared over the environments and seeds that both have: the probability that a run of one scores
 above a run of the other (a tie is half), with a 95 % bootstrap interval over seeds within environments. `end` is the
@@ -34,7 +34,7 @@ PAIRS = (
     ("ndqfn dpe", "ndqfn value-based"),
     ("ndqfn deep-dpe", "ndqfn dpe"),
 )
-"""Which is claimed to be better than which; the names with a blank are those of deep-sea-evidence."""
+"""Pairs of which the first is claimed to be better; names with a space are from deep-sea-evidence."""
 
 WHOLE = 10**9
 """More evaluations than any run has."""
@@ -43,14 +43,14 @@ ALL_WORLDS = "all worlds"
 
 
 def mean_return(run: RunRecord, evaluations: int) -> float:
-    """Return the mean of a run's last evaluations, as many as given."""
+    """Return the mean over a run's last `evaluations` evaluations."""
     return float(np.mean([line["return_mean"] for line in run.evaluations()[-evaluations:]]))
 
 
 def compared(
     comparison: RunComparison, one: str, other: str, evaluations: int = 10
 ) -> tuple[int, int, Estimate] | None:
-    """Return how many environments and runs two methods have in common, and how likely one is better."""
+    """Return the number of common environments and runs, and the probability that the first method is better."""
     cells = comparison.cells
     envs = [env for env in comparison.envs if (one, env) in cells and (other, env) in cells]
     if not envs:
@@ -63,7 +63,7 @@ def compared(
 
 
 def verdict(found: Estimate) -> str:
-    """Say what an interval says of the claim that one is better."""
+    """Return the verdict on the claim that the first method is better."""
     if found.interval is None:
         return "one seed: nothing"
     low, high = found.interval
@@ -71,7 +71,7 @@ def verdict(found: Estimate) -> str:
 
 
 def comparisons(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
-    """Return a row for each pair and score."""
+    """Yield a row for each pair and score."""
     comparison = RunComparison(runs)
     for name, evaluations in (("end", 10), ("whole", WHOLE)):
         for one, other in PAIRS:
@@ -87,7 +87,7 @@ def comparisons(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
 
 
 def crossings(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
-    """Return the least, mean and largest share of falls over all evaluations of all runs of a method."""
+    """Yield the minimum, mean and maximum share of decreasing quantiles over all evaluations of each method."""
     shares: dict[str, list[float]] = {}
     for run in runs:
         shares.setdefault(run.method, []).extend(
@@ -100,7 +100,7 @@ def crossings(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
 
 
 def solved(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
-    """Return how many runs solved a world for good, ever earned the treasure greedily, and when; also of all worlds."""
+    """Yield how many runs solved Deep Sea for good, or ever did greedily, and when; for each size and overall."""
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
         if run.env.startswith("monotau/DeepSea") and run.state == "finished":
@@ -114,11 +114,11 @@ def solved(runs: Sequence[RunRecord]) -> Iterator[list[str]]:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterator[list[str]]) -> None:
-    """Print Markdown, if there is a row."""
-    held = [*rows]
-    if held:
+    """Print a Markdown table, if it has rows."""
+    body = [*rows]
+    if body:
         print(f"\n{title}\n")
-        for row in (list(columns), ["---"] * len(columns), *held):
+        for row in (list(columns), ["---"] * len(columns), *body):
             print("| " + " | ".join(row) + " |")
 
 

@@ -1,7 +1,7 @@
 """Counts the state-action pairs that DPE and epsilon-greedy visit in a grid world without rewards; prints JSON.
 
-The same NDQFN head, schedule and seeds for all; only the explorer differs. After each half of the steps the mean bonus
-of the pairs visited so far is compared with that of the pairs never visited.
+All runs use the same NDQFN head, schedule and seeds; only the explorer differs. After each half of the steps, the mean
+bonus of the visited pairs is compared with that of the unvisited ones.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from monotau import Agent
 from monotau.envs import Grid
 
 STEPS, SIZE = 5_000, 15
-BONUS_WEIGHT = 10.0  # without rewards to weigh it against, the bonus must only outweigh the noise of learned values
+BONUS_WEIGHT = 10.0  # without rewards, the bonus only has to exceed the noise of learned values
 SETTINGS: dict[str, Any] = {
     "replay": {"kind": "uniform", "capacity_steps": 10_000, "warmup_steps": 200},
     "optimiser": {"learning_rate": 5e-4},
-    # Bonuses are read off some hundred steps after a sync, when the predictor has caught up with the new target.
+    # Bonuses are measured a few hundred steps after a sync, when the predictor has caught up with the new target.
     "update": {"batch_size": 32, "every_steps": 1, "sync": "copy", "sync_every_steps": 750},
     "iteration_steps": 1_000,
 }
@@ -29,8 +29,8 @@ SETTINGS: dict[str, Any] = {
 class Visits(gym.Wrapper):
     """Counts how often each action was taken in each state, and scales observations to a unit root mean square.
 
-    A one-hot vector of 225 entries as it is hardly moves a freshly initialised layer: all states look alike to it, and
-    what is learned in one is learned in all.
+    Without scaling, a one-hot vector of 225 entries hardly changes the output of a newly initialised layer: the network
+    cannot distinguish states, and what it learns in one it learns in all.
     """
 
     def __init__(self, env: gym.Env) -> None:
@@ -54,7 +54,7 @@ class Visits(gym.Wrapper):
 
 
 def explore(preset: str, seed: int, epsilon: float) -> dict[str, Any]:
-    """Train without reward and return how much was seen, and the bonus where it was and was not."""
+    """Train without rewards; return the number of visited pairs and the mean bonus of visited and unvisited ones."""
     env = Visits(Grid(size=SIZE))
     schedule = {"start": 1.0, "end": epsilon, "decay_steps": 0}
     weight: dict[str, Any] = {"explorer": {"c": BONUS_WEIGHT}} if preset.endswith("dpe") else {}
@@ -66,9 +66,9 @@ def explore(preset: str, seed: int, epsilon: float) -> dict[str, Any]:
         if preset.endswith("dpe"):
             with torch.no_grad():
                 bonus = agent.bonus(everywhere).numpy()
-            seen = env.counts > 0
-            result[f"bonus_visited_{part}"] = float(bonus[seen].mean())
-            result[f"bonus_unvisited_{part}"] = float(bonus[~seen].mean()) if (~seen).any() else None
+            visited = env.counts > 0
+            result[f"bonus_visited_{part}"] = float(bonus[visited].mean())
+            result[f"bonus_unvisited_{part}"] = float(bonus[~visited].mean()) if (~visited).any() else None
     return result | {"pairs": int((env.counts > 0).sum())}
 
 

@@ -1,7 +1,7 @@
-"""Kills runs at random instants and fills the disk under them, and looks at what is left: results/faults.md.
+"""Kills runs at random times and fills their disk, and checks what is left: results/faults.md.
 
-Every run is a process of its own, ended by SIGKILL. A third of the kills or more fall inside a save, whose writes are
-slowed down for it. The disk is a tmpfs of a few kilobytes more than nothing, which only root may mount.
+Every run is a separate process, ended by SIGKILL. At least a third of the kills happen during a save, whose writes are
+slowed down for this. The full disk is a tmpfs of a few kilobytes, which only root may mount.
 """
 
 import argparse
@@ -46,18 +46,18 @@ SETTINGS: dict[str, Any] = {
     "evaluation": {"episodes": 2, "episode_cap_steps": 50},
 }
 SLOWER_SECONDS = 0.02
-"""How much longer each forced write takes in a slowed save."""
+"""Delay of each fsync in a slowed save."""
 
 
 def settled(preset: str, env: str) -> Resolved:
-    """Settle a run of seconds in which each part has its turn."""
+    """Return the settings of a run of a few seconds that uses all components."""
     plain = {name: value for name, value in SETTINGS.items() if name != "profile"}
     profile = "minatar" if env.startswith("MinAtar") else "classic"
     return resolve(preset, plain, {"env": {"id": env}, "head": {"hidden": 16}}, profile=profile)
 
 
 def child(directory: Path, preset: str, env: str, saving: "Synchronized[int]", slowed: bool) -> None:
-    """Train in this process, without pictures; `saving` says how many saves have begun, negative while inside one."""
+    """Train in this process without figures; `saving` counts the saves begun, and is negative during one."""
     save, fsync = checkpoint.Checkpoints.save, os.fsync
 
     def counted(*arguments: Any) -> None:
@@ -76,7 +76,7 @@ def child(directory: Path, preset: str, env: str, saving: "Synchronized[int]", s
 
 
 def kills(count: int, inside: int, seed: int) -> dict[str, Any]:
-    """Kill `count` runs once each, `inside` of them in a save, start them again, and compare their ends."""
+    """Kill `count` runs once each, `inside` of them during a save, restart them, and compare their final states."""
     rng, context = random.Random(seed), get_context("forkserver")  # noqa: S311
     context.set_forkserver_preload(["monotau.cli", "benchmarks.endings"])
     wholes: dict[tuple[str, str], tuple[dict[str, object], float]] = {}
@@ -93,7 +93,7 @@ def kills(count: int, inside: int, seed: int) -> dict[str, Any]:
             whole, seconds = wholes[cell]
             directory = Path(home) / f"killed{number}"
             while not (killed := kill_once(context, directory, cell, number < inside, seconds, rng)):
-                shutil.rmtree(directory)  # it was over before its time
+                shutil.rmtree(directory)  # it ended before the kill
                 seconds *= 0.8
             seen["kills"] += 1
             seen["inside_a_save"] += killed == "inside a save"
@@ -108,7 +108,7 @@ def kills(count: int, inside: int, seed: int) -> dict[str, Any]:
 def kill_once(
     context: ForkServerContext, directory: Path, cell: tuple[str, str], slowed: bool, seconds: float, rng: random.Random
 ) -> str:
-    """Start a run and kill it, within those seconds or in a slowed save; says where it was, or nothing if it ended."""
+    """Start a run and kill it within `seconds` or during a slowed save; return where it was, or "" if it had ended."""
     process, saving = started(context, directory, *cell, slowed=slowed, wait=False)
     if slowed:
         nth = rng.randint(1, SETTINGS["steps"] // SETTINGS["iteration_steps"])
@@ -126,7 +126,7 @@ def kill_once(
 
 
 def beginning(directory: Path, process: Any) -> float:
-    """Wait until a run has begun, which is after Python and torch have, and return when that was."""
+    """Wait until a run has started, after the imports, and return the time."""
     while not (directory / "config.json").exists() and process.is_alive():
         time.sleep(0.001)
     return time.perf_counter()
@@ -135,7 +135,7 @@ def beginning(directory: Path, process: Any) -> float:
 def started(
     context: ForkServerContext, directory: Path, *cell: str, slowed: bool = False, wait: bool = True
 ) -> tuple[Any, "Synchronized[int]"]:
-    """Start a run in a process of its own, and wait for its end if told so."""
+    """Start a run in a separate process, and wait for its end if `wait` is set."""
     saving = context.Value("i", 0, lock=False)
     process = context.Process(target=child, args=(directory, *cell, saving, slowed))
     process.start()
@@ -146,7 +146,7 @@ def started(
 
 @contextmanager
 def small_disk(kilobytes: int) -> Iterator[Path]:
-    """Mount a disk of that size."""
+    """Mount a tmpfs of this size for the block."""
     with TemporaryDirectory() as home:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", home], check=True)  # noqa: S603, S607
         try:
@@ -156,7 +156,7 @@ def small_disk(kilobytes: int) -> Iterator[Path]:
 
 
 def full_disks(count: int) -> dict[str, Any]:
-    """Train on disks of `count` sizes; what does not fit must stop with a typed error and leave the last generation."""
+    """Train on disks of `count` sizes; a full disk must raise a typed error and leave the last checkpoint intact."""
     resolved = settled("qr-dqn", "CartPole-v1")
     seen: dict[str, Any] = {"sizes": 0, "stopped": 0, "finished": 0, "wrong": []}
     with TemporaryDirectory() as home:
@@ -171,7 +171,7 @@ def full_disks(count: int) -> dict[str, Any]:
             try:
                 train_into(disk / "run", resolved, Console(quiet=True))
                 seen["finished"] += 1
-            except (StorageFault, ConfigError) as fault:  # ConfigError: there was no room for the settings
+            except (StorageFault, ConfigError) as fault:  # ConfigError: not even the settings fitted
                 seen["stopped"] += 1
                 found = checkpoint.Checkpoints(disk / "run", resolved.config)
                 if found.find() or (isinstance(fault, StorageFault) and found.last_good not in str(fault)):
@@ -184,7 +184,7 @@ def full_disks(count: int) -> dict[str, Any]:
 
 
 def cost(steps: int = 6_000) -> dict[str, Any]:
-    """Share of a run's time that saves take, with the default settings of two profiles, and the size of a save."""
+    """Return the share of a run's time spent on saves, with the default settings of two profiles."""
     seen: dict[str, Any] = {}
     for env in ("CartPole-v1", "MinAtar/Breakout-v1"):
         spent: list[float] = []
@@ -218,11 +218,11 @@ TESTS = {
     "malformed environments": ("tests/runs/test_malformed_envs.py",),
     "fuzzing": ("tests/config/test_random_settings.py",),
 }
-"""What is shown by tests, the slow ones included."""
+"""Test files of the parts that tests cover, slow tests included."""
 
 
 def tested(files: tuple[str, ...]) -> dict[str, Any]:
-    """Run test files, and return how many tests passed and failed."""
+    """Run test files, and return the numbers of passed and failed tests."""
     begun = time.perf_counter()
     words = [sys.executable, "-m", "pytest", "-n", "2", "--timeout=3600", *files]
     out = subprocess.run(words, capture_output=True, text=True, check=False).stdout  # noqa: S603
@@ -231,10 +231,10 @@ def tested(files: tuple[str, ...]) -> dict[str, Any]:
 
 
 ABOUT = {
-    "kills": "SIGKILL at random instants over 8 presets and 3 environments, the same command again, ends compared",
-    "disks": "a tmpfs too small by one size after another, then enlarged, and the same command again",
-    "soak": "MinAtar with a kill every 2 to 4 minutes beside the same run left alone, whose memory is watched",
-    "cost": "share of a run's time that saves take, in default settings",
+    "kills": "SIGKILL at random times over 8 presets and 3 environments, then a restart; final states compared",
+    "disks": "a tmpfs of increasing but too small sizes, then enlarged, and the same command again",
+    "soak": "MinAtar with a kill every 2 to 4 minutes, compared with an uninterrupted run, whose memory is sampled",
+    "cost": "share of a run's time spent on saves, with default settings",
     "touches": "a fault at every write, fsync, rename, mkdir, unlink and rmdir of a save and of whole runs",
     "signals and locks": "SIGINT, SIGTERM, a second one, a second process, a killed owner",
     "damage": "1,000 single-bit flips and 300 truncations of the newest generation",
@@ -245,9 +245,9 @@ ABOUT = {
 
 
 def write_table(seen: dict[str, Any], path: Path) -> None:
-    """Write what was seen for people."""
-    lines = ["# Faults: what was tried, and what was seen", "", "Written by `python -m benchmarks.faults`.", ""]
-    lines += ["| part | what is done | seen |", "|---|---|---|"]
+    """Write the results as a Markdown table."""
+    lines = ["# Fault injection: tests and results", "", "Written by `python -m benchmarks.faults`.", ""]
+    lines += ["| part | test | result |", "|---|---|---|"]
     for part, about in ABOUT.items():
         if part in seen:
             shown = "; ".join(f"{name.replace('_', ' ')} {json.dumps(value)}" for name, value in seen[part].items())
@@ -256,13 +256,18 @@ def write_table(seen: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Run the parts that are named, and write what all of them have shown so far."""
+    """Run the named parts, and write all results so far."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*ABOUT, []], help="what to do; all but the soak if left out")
-    parser.add_argument("--out", type=Path, default=Path("results") / "faults.json", help="numbers; a .md beside it")
-    parser.add_argument("--count", type=int, default=50, help="kills, or sizes of disks")
-    parser.add_argument("--inside", type=int, default=18, help="kills inside a save")
-    parser.add_argument("--seed", type=int, default=0, help="of the instants")
+    parser.add_argument("parts", nargs="*", choices=[*ABOUT, []], help="parts to run; all except the soak by default")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results") / "faults.json",
+        help="JSON file of results; a .md file is written beside it",
+    )
+    parser.add_argument("--count", type=int, default=50, help="number of kills, or of disk sizes")
+    parser.add_argument("--inside", type=int, default=18, help="number of kills during a save")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kill times")
     given = parser.parse_args()
     seen: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     parts = {

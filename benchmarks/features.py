@@ -1,8 +1,8 @@
-"""Measures whether features live: a replay of random Atari play, updates of several presets, and what becomes of psi.
+"""Measures whether the torso's features die: trains several presets on a fixed replay of random Atari play.
 
 Prints a JSON line for each preset and number of updates: the mean of the torso's features, the share of them that are
-zero in every state of a batch, and the deviation of the best action's value between states (`q_std`). Features that
-shrink to nothing, as the paper's network with small first weights had them, show in all three.
+zero in every state of a batch, and the deviation of the best action's value between states (`q_std`). All three show
+features that vanish, as in the paper's network with small initial weights.
 """
 
 import argparse
@@ -19,7 +19,7 @@ BATCH = 256
 
 
 def measure(preset: str, env: str, seed: int, steps: int, updates: int, every: int, threads: int) -> None:
-    """Fill a replay with random play, then update and look."""
+    """Fill a replay with random play, then train and print the metrics."""
     settings: dict[str, Any] = {
         "epsilon": {"start": 1.0, "end": 1.0},
         "replay": {"capacity_steps": steps, "warmup_steps": steps},
@@ -45,7 +45,7 @@ def measure(preset: str, env: str, seed: int, steps: int, updates: int, every: i
 
 @torch.no_grad()
 def state_of(agent: Agent, observations: torch.Tensor) -> dict[str, float]:
-    """Return the numbers about features and values."""
+    """Return the metrics of features and values."""
     network = agent.networks.learner.online
     features = network.torso(observations)
     dead = (features == 0).all(dim=0).float().mean().item()
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=4_000, help="steps of random play")
     parser.add_argument("--updates", type=int, default=2_000)
-    parser.add_argument("--every", type=int, default=500, help="updates between two looks")
+    parser.add_argument("--every", type=int, default=500, help="updates between measurements")
     parser.add_argument("--threads", type=int, default=0)
     given = parser.parse_args()
     for preset in given.presets:

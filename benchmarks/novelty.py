@@ -1,8 +1,8 @@
-"""Measures whether DPE's bonus tells what was replayed from what never was.
+"""Measures whether DPE's bonus distinguishes sampled state-action pairs from unseen ones.
 
-A grid of one-hot states without rewards. Half of its state-action pairs, drawn anew for each seed, are replayed for a
-fixed number of updates; then the mean bonus of the other half is divided by that of the replayed one. 1 means that the
-bonus says nothing. Prints one line for each seed, and the mean.
+On a grid of one-hot states without rewards, a random half of the state-action pairs is sampled for a fixed number of
+updates; then the mean bonus of the other half is divided by that of the sampled one. A ratio of 1 means that the bonus
+carries no information. Prints one line for each seed, and the mean.
 
 python -m benchmarks.novelty ndqfn-dpe --seeds 3 --set '{"explorer": {"kappa": 1.0}}' tries other settings.
 """
@@ -26,14 +26,14 @@ DISCOUNT, BATCH = 0.97, 32
 
 
 class Bonuses(NamedTuple):
-    """Mean bonus of the pairs that were never replayed, and of those that were."""
+    """Mean bonus of the pairs that were never sampled, and of those that were."""
 
     unseen: float
     seen: float
 
     @property
     def ratio(self) -> float:
-        """How many times as large the first is."""
+        """Ratio of unseen to seen."""
         return self.unseen / self.seen
 
 
@@ -55,7 +55,7 @@ def measure(
     updates: int = 2_000,
     sync_every_updates: int = 100,
 ) -> Bonuses:
-    """Replay half of the pairs and compare the bonuses."""
+    """Train on half of the pairs and compare the bonuses."""
     agent = Agent("monotau/Grid-v0", preset, seed, env_settings={"kwargs": {"size": size}}, **settings)
     learner, explorer = agent.networks.learner, agent.networks.explorer
     rng, generator = numpy_stream(seed, "novelty"), torch_stream(seed, "novelty")
@@ -76,7 +76,7 @@ def measure(
         )
         current = learner.update(batch, generator, with_current=explorer.wants_target).current
         explorer.learn(batch, current, generator)
-        # Not at the end: right after a sync the predictor is behind everywhere.
+        # Not at the end: right after a sync the predictor lags everywhere.
         if update % sync_every_updates == 0 and update < updates:
             learner.sync()
     with torch.no_grad():
@@ -85,10 +85,10 @@ def measure(
 
 
 def main() -> None:
-    """Measure some seeds."""
+    """Measure all seeds and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset", nargs="?", default="ndqfn-dpe")
-    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on (default: 3)")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 0 (default: 3)")
     parser.add_argument("--size", type=int, default=10, help="side of the grid (default: 10)")
     parser.add_argument("--updates", type=int, default=2_000, help="default: 2000")
     parser.add_argument("--set", type=json.loads, default={}, help="settings, as JSON")

@@ -1,13 +1,13 @@
 """Measures how well each distributional head learns known return distributions, as the 1-Wasserstein distance to them.
 
-One small network, budget and schedule for all; 32 knots, quantiles or fractions for each head, and a Huber loss narrow
-enough (kappa 0.05) that its minimum is the true quantile function. `w1` compares fraction by fraction, as a quantile
-function is read, at the estimates the agent acts on; `w1_sorted` puts them in order first, which forgives crossing.
-These are means over states and actions, in units of return. `quantile_error` is the largest error at the fractions 0.01
-to 0.99, and `cvar_error` that of the mean of the worst tenth: the largest over states and actions, each divided by the
-spread of the true distribution, from its 0.01- to its 0.99-quantile. Where returns jump (the coins), quantiles beside
-the jump are off by up to half of the spread though W1 is small.
-Presets that differ in the explorer alone learn the same distributions and are left out, but for the paper's method.
+All heads use the same small network, budget and schedule, 32 knots, quantiles or fractions, and a kappa of 0.05, so
+small that the minimum of the Huber loss is the true quantile function. `w1` compares the estimates that the agent
+acts on fraction by fraction; `w1_sorted` sorts them first, which forgives crossing. Both are means over states and
+actions, in units of return. `quantile_error` is the largest error at the fractions 0.01 to 0.99, and `cvar_error` that
+of the mean of the worst tenth: both are maxima over states and actions, divided by the spread of the true distribution,
+from its 0.01- to its 0.99-quantile. Next to a jump of the true quantile function (the coins), quantiles are off by
+up to half of the spread even if W1 is small. Presets that differ only in the explorer learn the same distributions and
+are left out, except for the paper's method.
 """
 
 from dataclasses import asdict, dataclass
@@ -26,7 +26,7 @@ from monotau.report.sections.truth import distance_to
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """How long a world is learned, and by which discount."""
+    """Training steps and discount of a probe environment."""
 
     steps: int = 5_000
     gamma: float = 0.9
@@ -42,7 +42,7 @@ WORLDS = {
     "LargeReturns": World(steps=10_000),
     "NegativeReturns": World(steps=10_000),
     "HeavyTail": World(steps=10_000),
-    "LongChain": World(steps=30_000, gamma=0.99),  # values travel back one state for each sync of the target network
+    "LongChain": World(steps=30_000, gamma=0.99),  # values propagate back one state per sync of the target network
 }
 FRACTIONS, ALPHA = np.arange(1, 100) / 100, 0.1
 SETTINGS: dict[str, Any] = {
@@ -72,14 +72,14 @@ HEADS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Largest over all states and actions of a world, in spreads of the true distribution."""
+    """Largest errors over all states and actions, divided by the spread of the true distribution."""
 
     quantile_error: float
     cvar_error: float
 
 
 def errors_to(truth: Truth, agent: Agent) -> Errors:
-    """Compare quantiles and CVaR of what an agent has learned with the truth about every state and action."""
+    """Compare an agent's quantiles and CVaR with the true ones in every state and action."""
     quantile_errors, cvar_errors = [], []
     for state in dict.fromkeys(state for state, _ in truth):
         view = agent.distribution(state)
@@ -94,7 +94,7 @@ def errors_to(truth: Truth, agent: Agent) -> Errors:
 
 
 def quantiles_of(outcomes: Outcomes, taus: np.ndarray) -> np.ndarray:
-    """Return quantiles of outcomes with their probabilities; at a jump, the middle of it."""
+    """Return the quantiles of discrete outcomes; at a jump, its midpoint."""
     pairs = sorted((value, probability) for probability, value in outcomes)
     values, ends = np.array([value for value, _ in pairs]), np.cumsum([probability for _, probability in pairs])
     rounding = 1e-9
@@ -103,7 +103,7 @@ def quantiles_of(outcomes: Outcomes, taus: np.ndarray) -> np.ndarray:
 
 
 def cvar_of(outcomes: Outcomes, alpha: float) -> float:
-    """Return the mean of the worst share alpha of outcomes with their probabilities."""
+    """Return the mean of the worst share alpha of discrete outcomes."""
     total, left = 0.0, alpha
     for value, probability in sorted((value, probability) for probability, value in outcomes):
         total += value * min(probability, left)
@@ -112,7 +112,7 @@ def cvar_of(outcomes: Outcomes, alpha: float) -> float:
 
 
 def measure(cell: Cell) -> Cell:
-    """Train one preset in one world, and compare what it learned with the truth, over all states and actions."""
+    """Train one preset in one probe environment, and compare its distributions with the true ones."""
     torch.set_num_threads(1)
     register_own()
     name, world = f"monotau/{cell['world']}-v0", WORLDS[cell["world"]]
@@ -121,7 +121,7 @@ def measure(cell: Cell) -> Cell:
     head = {"hidden": 32} | HEADS[cell["preset"]]
     if cell["preset"] == "c51":
         head |= {"low": min(returns) - 0.5, "high": max(returns) + 0.5}
-    unit = 1.0 if cell["preset"] == "c51" else None  # its support is given in raw returns
+    unit = 1.0 if cell["preset"] == "c51" else None  # its support is in raw returns
     about: dict[str, Any] = {"head": head, "gamma": world.gamma, "steps": world.steps, "return_scale": unit}
     agent = Agent(name, cell["preset"], cell["seed"], **about, **SETTINGS)
     agent.learn(world.steps)
@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def means(rows: list[dict[str, str]]) -> dict[str, str]:
-    """Return the mean of each measure over those rows that have it."""
+    """Return the mean of each measure over the rows that have it."""
     found = {}
     for name in ("w1", "w1_sorted", "crossing", "quantile_error", "cvar_error"):
         values = [float(row[name]) for row in rows if row.get(name)]

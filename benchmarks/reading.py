@@ -1,8 +1,8 @@
-"""Counts what a reader passes between the command line and the gradient: lines and files, by transitive imports.
+"""Counts the lines and files to read between the command line and the gradient, by transitive imports.
 
-Every `monotau` module that is imported, directly or not, counts with its lines that are not blank. "One algorithm" is
-`ndqfn-dpe` on vectors: the modules of other heads, explorers, replays, distributions and environments are left out,
-which tables import but this algorithm never calls. A JSON line for each starting point.
+Every `monotau` module that is imported, directly or not, counts with its non-blank lines. "One algorithm" is
+`ndqfn-dpe` on vectors, without the modules of other heads, explorers, replays, distributions and environments, which
+tables import but this algorithm never calls. Prints a JSON line for each starting point.
 """
 
 import ast
@@ -25,7 +25,7 @@ STARTS: dict[str, tuple[str, Collection[str], int]] = {
     "the training loop, the whole family": ("learning.train", (), 5_000),
     "the command line, the whole family": ("cli", (), 6_500),
 }
-"""Where reading starts, what is left out, and how many lines it should take at most."""
+"""The starting module, the modules left out, and the line budget."""
 
 
 def path_of(module: str) -> Path | None:
@@ -46,7 +46,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def reached(start: str, without: Collection[str]) -> dict[str, int]:
-    """Return the modules that are reached from one, with their lines that are not blank."""
+    """Return the modules reachable from one, with their numbers of non-blank lines."""
     lines: dict[str, int] = {}
     todo = [start]
     while todo:

@@ -1,7 +1,7 @@
-"""Times prioritised replay at a million leaves, a batch of 32 drawn and updated; prints one line of JSON.
+"""Times prioritised replay with a million leaves: sampling and updating batches of 32; prints one line of JSON.
 
-Frames are single bytes, so that the memory is that of the tree and the flags; what they hold does not matter here.
-Every round runs each job once, so that a slow moment of the machine falls on all of them.
+Frames are single bytes, because their content does not matter here. Every round runs each job once, so that background
+load affects all of them.
 """
 
 import argparse
@@ -20,14 +20,14 @@ SLOTS, LANES, BATCH, WARM_UP = 1_000_000, 1_000, 32, 50
 
 
 def filled_tree(rng: np.random.Generator) -> SumTree:
-    """Return a tree whose leaves are all at work."""
+    """Return a tree with all leaves set."""
     tree = SumTree(SLOTS)
     tree.set(np.arange(SLOTS), rng.random(SLOTS))
     return tree
 
 
 def filled_replay(rng: np.random.Generator) -> PrioritizedReplay:
-    """Return a full replay whose priorities all differ."""
+    """Return a full replay with random priorities."""
     layout = Layout(lanes=LANES, frame_shape=(), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99)
     replay = Prioritized(capacity_steps=SLOTS).build(layout, horizon_steps=SLOTS)
     frames, actions, rewards, no = (

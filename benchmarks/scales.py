@@ -1,10 +1,10 @@
-"""Trains one preset with one seed on rewards times 0.01, 1 and 100, and counts what stays the same.
+"""Trains one preset with one seed on rewards times 0.01, 1 and 100, and counts equal actions and returns.
 
-Where learning does not depend on the unit of rewards, training takes the same actions and evaluations give the same
-returns, once divided by the factor. Actions are counted from the first update on; those that epsilon makes random agree
-whatever was learned, so `first_other_action`, the step at which two runs part, says more than how many agree. Rounding
-differs between the factors, so that even then long runs part at some step; their mean returns should still be alike.
-One JSON line for each environment and factor.
+If learning does not depend on the scale of rewards, training takes the same actions, and evaluations have the same
+returns after division by the factor. Actions count from the first update on. Epsilon's random actions always agree, so
+`first_other_action`, the step at which two runs diverge, says more than the number of equal actions. Rounding differs
+between the factors, so long runs diverge at some step; their mean returns should still be close. Prints a JSON line for
+each environment and factor.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TOLERANCE = 1e-4
 
 
 def cartpole(factor: float) -> gym.Env:
-    """CartPole with its rewards multiplied."""
+    """Return CartPole with scaled rewards."""
     return gym.wrappers.TransformReward(
         gym.make("CartPole-v1", disable_env_checker=True), lambda reward: factor * float(reward)
     )
@@ -41,26 +41,26 @@ WORLDS: dict[str, Callable[[float], gym.Env]] = {
 
 @dataclass
 class Trace:
-    """What a run did and earned."""
+    """Actions and returns of a run."""
 
     actions: list[int] = field(default_factory=list)
-    """Of training, in order."""
+    """Actions of training, in order."""
     returns: list[float] = field(default_factory=list)
-    """Of all evaluation episodes, divided by the factor."""
+    """Returns of all evaluation episodes, divided by the factor."""
     warmup: int = 0
-    """Actions before the first update, on which rewards have no influence."""
+    """Number of actions before the first update, which do not depend on rewards."""
 
 
 class Recorder(gym.Wrapper):
-    """Writes down the actions taken, while `writing` says so."""
+    """Records the actions taken while `recording` returns True."""
 
-    def __init__(self, env: gym.Env, trace: Trace, writing: Callable[[], bool]) -> None:
+    def __init__(self, env: gym.Env, trace: Trace, recording: Callable[[], bool]) -> None:
         super().__init__(env)
-        self.trace, self.writing = trace, writing
+        self.trace, self.recording = trace, recording
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
-        if self.writing():
+        if self.recording():
             self.trace.actions.append(int(action))
         return self.env.step(action)
 
@@ -79,7 +79,7 @@ def run(make: Callable[[float], gym.Env], factor: float, preset: str, seed: int,
 
 
 def compare(one: Trace, other: Trace) -> dict[str, float | int | None]:
-    """Count what is the same in two runs of equally many steps, and find where their actions part."""
+    """Count equal actions and returns of two runs of the same length, and find where their actions diverge."""
     same = np.array(one.actions[one.warmup :]) == np.array(other.actions[one.warmup :])
     alike = np.isclose(one.returns, other.returns, rtol=TOLERANCE)
     return {
@@ -96,7 +96,7 @@ def compare(one: Trace, other: Trace) -> dict[str, float | int | None]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run every environment with every factor."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--preset", default=DEFAULT_PRESET, choices=PRESETS, help="what to train")
+    parser.add_argument("--preset", default=DEFAULT_PRESET, choices=PRESETS, help="preset to train")
     parser.add_argument("--envs", nargs="+", default=list(WORLDS), choices=WORLDS, help="environments")
     parser.add_argument("--seed", type=int, default=0, help="seed of all runs")
     parser.add_argument("--steps", type=int, default=10_000, help="steps of a run")

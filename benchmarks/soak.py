@@ -1,6 +1,6 @@
-"""Trains on MinAtar for half an hour with a kill every few minutes, beside the same run left alone, and compares.
+"""Trains on MinAtar for half an hour, killed every few minutes, and compares with an uninterrupted run.
 
-Memory and descriptors are watched in the run that is left alone: a kill would hide what leaks.
+Memory and file descriptors are sampled in the uninterrupted run, because a kill would hide leaks.
 """
 
 import argparse
@@ -22,18 +22,18 @@ SETTINGS = ("--iteration-steps", "2000", "--replay.capacity-steps", "10000", "--
 KILL_AFTER_SECONDS = (120.0, 240.0)
 WATCH_EVERY_SECONDS = 5.0
 WARM_UP = 0.3
-"""Share of the samples before memory is expected to stay: the replay fills, and each part has its first turn."""
+"""Share of samples before memory should be constant: until then the replay fills and all code paths run once."""
 
 
 def start(directory: Path, steps: int) -> subprocess.Popen[bytes]:
-    """Run the program, as a user would."""
+    """Start the program as a user would."""
     words = ("train", PRESET, "--env", ENV, "--steps", str(steps), *SETTINGS, "--out", str(directory))
     with open(f"{directory}.log", "ab") as log:
         return subprocess.Popen([sys.executable, "-m", "monotau", *words], stdout=log, stderr=log)  # noqa: S603
 
 
 def memory_and_descriptors(pid: int) -> tuple[float, int] | None:
-    """Resident megabytes and open descriptors of a process; None when it is gone."""
+    """Return resident megabytes and open file descriptors of a process; None if it has ended."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6, len(os.listdir(f"/proc/{pid}/fd"))
@@ -42,7 +42,7 @@ def memory_and_descriptors(pid: int) -> tuple[float, int] | None:
 
 
 def soak(home: Path, steps: int, seed: int) -> dict[str, object]:
-    """Run both to their end, and return what was seen."""
+    """Run both to their end, and return the measurements."""
     rng = random.Random(seed)  # noqa: S311
     home.mkdir(parents=True, exist_ok=True)
     begun = time.perf_counter()
@@ -71,7 +71,7 @@ def soak(home: Path, steps: int, seed: int) -> dict[str, object]:
 
 
 def trend(samples: list[tuple[float, float, int]]) -> dict[str, object]:
-    """Slope of the memory after the warm-up, by least squares, and the numbers of descriptors seen there."""
+    """Return the least-squares slope of memory after the warm-up, and the numbers of open descriptors."""
     times, memory, descriptors = np.array(samples[int(WARM_UP * len(samples)) :]).T
     slope = np.polyfit(times / 3600, memory, 1)[0]
     return {
@@ -83,11 +83,11 @@ def trend(samples: list[tuple[float, float, int]]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Soak, and print one line of JSON."""
+    """Run the soak test and print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--home", type=Path, default=Path("runs") / "soak", help="where both runs go")
+    parser.add_argument("--home", type=Path, default=Path("runs") / "soak", help="directory of both runs")
     parser.add_argument("--steps", type=int, default=60_000, help="steps of each run")
-    parser.add_argument("--seed", type=int, default=0, help="of the times of the kills")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kill times")
     given = parser.parse_args()
     print(json.dumps(soak(given.home, given.steps, given.seed)))
 

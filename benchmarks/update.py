@@ -1,7 +1,7 @@
-"""Times one update at Atari's size, as ratios between methods in one run of interleaved rounds; prints JSON.
+"""Times one update on Atari-sized batches, as ratios between methods over interleaved rounds; prints JSON.
 
-Fixed work: 84x84 stacks of 4, batch 32, 18 actions, the `nature` torso. Every round runs each method once, so that a
-slow moment of the machine falls on all of them; the ratio is that of the medians. Nothing else should run beside it.
+Fixed work: 84x84 stacks of 4, batch 32, 18 actions, the `nature` torso. Every round runs each method once, so that
+background load affects all of them; ratios are of medians. Run nothing else on the machine.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ACTIONS, BATCH = 18, 32
 
 
 def filled_ring(steps: int) -> Ring:
-    """Return a ring with so many steps of noise in it."""
+    """Return a ring filled with steps of random frames."""
     ring = Ring(
         Uniform(capacity_steps=steps + 100),
         lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99,
@@ -48,7 +48,7 @@ def filled_ring(steps: int) -> Ring:
 def updater(
     head: HeadConfig, explorer: ExplorerConfig, precision: Precision, ring: Ring, *, compiled: bool = False
 ) -> Callable[[], None]:
-    """Return a function that makes one update of the method on a fixed batch."""
+    """Return a function that performs one update of the method on a fixed batch."""
     factory = NetworkFactory(
         FRAME,
         4,

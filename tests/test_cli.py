@@ -134,7 +134,7 @@ def test_an_invalid_command_prints_one_line_and_writes_nothing(words, message, r
 def test_a_missing_device_is_refused(refused, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert refused("train", "--device", "cuda") == (
-        "device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu."
+        "device is 'cuda', but torch finds no CUDA device on this machine; allowed: auto, cpu."
     )
 
 

@@ -108,9 +108,7 @@ def draw_packages() -> Figure:
         FancyArrowPatch((7.75, top), (7.75, low + gap), arrowstyle="-|>", mutation_scale=16, color=INK, lw=1.5)
     )
     axes.text(7.95, (top + low) / 2, "imports point down", rotation=270, ha="center", va="center", fontsize=10)
-    note = (
-        "Everything may import errors, seeding and machine. agent also uses the file modules of runs."
-    )
+    note = "Everything may import errors, seeding and machine. agent also uses the file modules of runs."
     axes.text(left, 0.22, note, fontsize=8, color=GREY, va="center")
     return figure
 

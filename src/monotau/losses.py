@@ -41,24 +41,24 @@ def quantile_huber(
 
 
 class _QuantileHuber(torch.autograd.Function):
-    """The loss and its gradient in a single pass over the B * N * M errors: a third of the work of autograd."""
+    """The loss and its gradient in a single pass over the B * N * M errors, in a third of autograd's time."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, taus: Tensor, targets: Tensor, kappa: float) -> Tensor:
         """With u an error and c = clip(u, -kappa, kappa), Huber's function is c (u - c / 2) and its slope is c."""
         errors = targets[:, None, :] - values[:, :, None]  # B N M
         slopes = errors.clamp(-kappa, kappa)
-        # Slopes below zero count 1 - tau, the others tau: min(c, 0) + tau |c|, without a look at each sign.
+        # Negative slopes have weight 1 - tau, the others tau: min(c, 0) + tau |c|, without branches.
         weighted = slopes.clamp_max(0).addcmul_(taus[:, :, None], slopes.abs())
         scale = 1 / (kappa * targets.shape[1])
         ctx.save_for_backward(weighted.sum(dim=2).mul_(-scale))
         return weighted.mul_(errors.sub_(slopes, alpha=0.5)).sum(dim=(1, 2)).mul_(scale)
 
     @staticmethod
-    def backward(ctx: Any, *flowing: Tensor) -> tuple[Tensor | None, ...]:
-        """Only the values get a gradient."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return a gradient for the values only."""
         (slopes,) = ctx.saved_tensors
-        return flowing[0][:, None] * slopes, None, None, None
+        return gradients[0][:, None] * slopes, None, None, None
 
 
 def project(
@@ -67,7 +67,7 @@ def project(
     """Project probabilities from any atoms onto the support (C51, Bellemare et al. 2017, arXiv 1707.06887, Eq. 7).
 
     The mass of an atom is split between its two neighbours in the support: the share of a support point falls linearly
-    from 1 at the point to 0 at its neighbours. Atoms beyond the ends count as the ends.
+    from 1 at the point to 0 at its neighbours. Atoms beyond the ends are clipped to them.
     """
     inside = atoms.clamp(support[0], support[-1])
     ends = support.new_ones(1)  # any width: no atom lies beyond the ends

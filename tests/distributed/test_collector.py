@@ -119,7 +119,7 @@ def test_an_actor_that_exits_or_hangs_is_replaced(what, patience, tmp_path, caps
 def test_an_actor_that_keeps_exiting_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "MOST_DEATHS", 2)
     settings = {"actors": 1, "actor": SETTINGS["actor"] | {"send_every_steps": 40}}
-    with pytest.raises(EnvironmentFault, match="actor 0 ended 2 times in a row before it sent a step: ActorDiedError"):
+    with pytest.raises(EnvironmentFault, match="actor 0 died 2 times in a row without sending a step: ActorDiedError"):
         learned(partial(FailingEnv, tmp_path, "exit", 100), **settings)
 
 
@@ -137,12 +137,14 @@ def test_an_id_registered_only_in_this_process_is_refused_with_a_remedy():
 
 
 def test_a_ready_made_environment_is_refused():
-    with pytest.raises(ConfigError, match="actors is 2, but ProcessEnv was given ready made, and there is only one"):
+    with pytest.raises(ConfigError, match="actors is 2, but ProcessEnv was passed as an instance, which actors"):
         learned(ProcessEnv())
 
 
 def test_more_actors_than_the_cluster_has_room_for_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"actors is 9, with actor.cpus 0.5 each, but the cluster has 4 CPUs in all"):
+    with pytest.raises(
+        ConfigError, match=r"actors is 9, with actor.cpus 0.5 each, but the cluster has 4 CPUs in total"
+    ):
         train_agent("CartPole-v1", tmp_path / "run", "dqn", verbose=False, **(SETTINGS | {"actors": 9}))
     assert not (tmp_path / "run").exists()
 

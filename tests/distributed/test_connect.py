@@ -40,12 +40,12 @@ def test_a_valid_address_is_accepted(address):
 
 def test_ray_client_is_refused_however_it_is_named(monkeypatch):
     with (
-        pytest.raises(ConfigError, match=r"'ray://h:10001', of Ray Client.*`ray job submit`"),
+        pytest.raises(ConfigError, match=r"'ray://h:10001', but Ray Client is not supported.*`ray job submit`"),
         connected("ray://h:10001"),
     ):
         pass
     monkeypatch.setenv("RAY_ADDRESS", "ray://other:10001")
-    with pytest.raises(ConfigError, match="'ray://other:10001', of Ray Client"), connected("auto"):
+    with pytest.raises(ConfigError, match="'ray://other:10001', but Ray Client is not supported"), connected("auto"):
         pass
 
 
@@ -59,16 +59,16 @@ def test_a_closed_port_and_an_unknown_host_are_reported_at_once():
     with listening() as server:
         port = server.getsockname()[1]
     start = time.monotonic()
-    with pytest.raises(ConfigError, match=rf"reached at the Ray address 127.0.0.1:{port}: Connection refused"):
+    with pytest.raises(ConfigError, match=rf"cannot reach the Ray address 127.0.0.1:{port}: Connection refused"):
         connected(f"127.0.0.1:{port}").__enter__()
-    with pytest.raises(ConfigError, match=r"reached at the Ray address nobody.invalid:6379: "):
+    with pytest.raises(ConfigError, match=r"cannot reach the Ray address nobody.invalid:6379: "):
         connected("nobody.invalid:6379").__enter__()
     assert time.monotonic() - start < 10
 
 
 def test_a_server_that_is_not_ray_is_reported_before_the_timeout(monkeypatch):
     monkeypatch.setattr(connect, "ANSWER_SECONDS", 3.0)
-    with listening() as server, pytest.raises(ConfigError, match="does not answer as a Ray cluster within 3 seconds"):
+    with listening() as server, pytest.raises(ConfigError, match="did not answer as a Ray cluster within 3 seconds"):
         connected(f"127.0.0.1:{server.getsockname()[1]}").__enter__()
 
 
@@ -82,11 +82,11 @@ def test_all_connection_timeouts_together_are_short():
         (
             "Version mismatch: The cluster was started with: Ray: 2.50.0 Python: 3.12.1 This process on node 1 was "
             "started with: Ray: 2.60.0 Python: 3.11.7",
-            "has Ray 2.50.0 with Python 3.12.1, but here are Ray 2.60.0 with Python 3.11.7: they must be the same",
+            "has Ray 2.50.0 with Python 3.12.1, but this process has Ray 2.60.0 with Python 3.11.7: both must",
         ),
-        ("RPC error: Unauthenticated", "asks for a token.*RAY_AUTH_MODE=token"),
+        ("RPC error: Unauthenticated", "requires an authentication token.*RAY_AUTH_MODE=token"),
         ("Could not find any running Ray instance.", "'auto', but no cluster runs on this machine and RAY_ADDRESS"),
-        ("It is broken.", r"^Ray cannot be joined at h:1: It is broken\.$"),
+        ("It is broken.", r"^cannot connect to Ray at h:1: It is broken\.$"),
     ],
 )
 def test_a_refusal_by_ray_becomes_one_line(monkeypatch, reason, message):
@@ -107,7 +107,7 @@ def test_a_missing_token_is_reported_while_ray_keeps_trying(monkeypatch):
     monkeypatch.setattr(connect, "ANSWER_SECONDS", 1.0)
     script = "import sys, time; print('Unauthenticated: RPC', file=sys.stderr, flush=True); time.sleep(60)"
     monkeypatch.setattr(connect, "TRIAL", script)
-    with pytest.raises(ConfigError, match=r"at the Ray address auto asks for a token"):
+    with pytest.raises(ConfigError, match=r"at the Ray address auto requires an authentication token"):
         connected("auto").__enter__()
 
 

@@ -7,7 +7,7 @@ import ray
 from ray.exceptions import NodeDiedError, RayTaskError
 
 from monotau.distributed import nodes
-from monotau.distributed.nodes import PACKAGES, View, _judge, check_nodes, judge, view
+from monotau.distributed.nodes import PACKAGES, View, _check_answer, check_nodes, check_view, view
 from monotau.errors import ConfigError
 from monotau.runs.process import locked
 
@@ -29,14 +29,14 @@ def answering(monkeypatch, error: Exception) -> None:
 def test_the_error_names_a_node_that_cannot_run_the_program(monkeypatch, reason, message):
     answering(monkeypatch, RayTaskError("view", f"Traceback\nImportError: {reason}", ImportError(reason)))
     with pytest.raises(ConfigError, match=message):
-        _judge("n7", object(), Path("/data"), pytest.fail)
+        _check_answer("n7", object(), Path("/data"), pytest.fail)
 
 
 def test_a_node_lost_during_the_check_causes_a_warning(monkeypatch):
     answering(monkeypatch, NodeDiedError("gone"))
     said: list[str] = []
-    _judge("n7", object(), Path("/data"), said.append)
-    assert said == ["[yellow]warning:[/] node n7 was lost while it was looked at (NodeDiedError)"]
+    _check_answer("n7", object(), Path("/data"), said.append)
+    assert said == ["[yellow]warning:[/] node n7 was lost during the check (NodeDiedError)"]
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -47,7 +47,7 @@ def test_nodes_that_see_the_directory_pass_and_leave_nothing_behind(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     assert [line for line in said if "warning" in line] == []
     check_nodes(tmp_path, said.append)
-    assert "locks do not reach over this storage" in said[-1]
+    assert "locks do not work across this storage" in said[-1]
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -57,7 +57,7 @@ def test_the_error_names_a_node_that_does_not_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(nodes, "DEADLINE_SECONDS", 0.2)
     with pytest.raises(ConfigError, match=r"no answer within 0 seconds from node [\d.]+\."):
         check_nodes(tmp_path, said.append)
-    assert "waiting for an answer of node" in said[0]
+    assert "waiting for an answer from node" in said[0]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,18 +68,21 @@ HERE = {package: nodes.version(package) for package in PACKAGES}
     ("seen", "message"),
     [
         (View("No such file or directory: /data/.x", HERE, True), r"--out /data is not the same on node n7 \(No such"),
-        (View("", HERE | {"torch": "1.0"}, True), r"node n7 has torch 1.0, but here is .*: they must be the same"),
-        (View("", HERE | {"monotau": "9"}, True), "node n7 has monotau 9, but here is "),
+        (
+            View("", HERE | {"torch": "1.0"}, True),
+            r"node n7 has torch 1.0, but this machine has .*: versions must match",
+        ),
+        (View("", HERE | {"monotau": "9"}, True), "node n7 has monotau 9, but this machine has "),
     ],
 )
 def test_the_error_names_a_node_with_another_directory_or_other_versions(seen, message):
     with pytest.raises(ConfigError, match=message):
-        judge("n7", seen, Path("/data"), pytest.fail)
+        check_view("n7", seen, Path("/data"), pytest.fail)
 
 
 def test_a_node_reports_whether_it_sees_the_same_directory(tmp_path):
     (tmp_path / "token").write_text("ours")
     assert view(str(tmp_path), "token", "ours") == View("", HERE, False)
-    assert view(str(tmp_path), "token", "theirs").problem == "another directory of that name"
+    assert view(str(tmp_path), "token", "theirs").problem == "a different directory with the same path"
     assert view(str(tmp_path / "no"), "token", "ours").problem.startswith("No such file or directory: ")
     assert [path.name for path in tmp_path.iterdir()] == ["token"]

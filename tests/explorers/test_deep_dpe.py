@@ -152,7 +152,7 @@ def test_its_networks_have_neither_noise_nor_dueling():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"c": -1.0}, "explorer.c is -1.0, but must be a number that is not negative"),
+        ({"c": -1.0}, "explorer.c is -1.0, but must be finite and not negative"),
         ({"views": 0}, "explorer.views is 0, but must be at least 1"),
         ({"future_rate": 0.0}, "explorer.future_rate is 0.0, but must be above 0 and at most 1"),
         ({"future_rate": 1.5}, "explorer.future_rate is 1.5"),

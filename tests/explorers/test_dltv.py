@@ -78,14 +78,12 @@ def test_dltv_has_no_weights_and_needs_no_target():
 
 @pytest.mark.parametrize("c", [-1.0, float("inf")])
 def test_an_invalid_weight_is_refused(c):
-    with pytest.raises(ConfigError, match=f"explorer.c is {c}, but must be a number that is not negative"):
+    with pytest.raises(ConfigError, match=f"explorer.c is {c}, but must be finite and not negative"):
         Dltv(c=c)
 
 
 def test_a_head_without_spread_is_refused_and_every_other_is_not():
-    with pytest.raises(
-        ConfigError, match=r"explorer 'dltv' explores by the spread of returns, but this head .dqn. learns"
-    ):
+    with pytest.raises(ConfigError, match=r"explorer 'dltv' needs the spread of returns, but this head .dqn. learns"):
         Config(preset="dqn", profile="classic", torso=Mlp(), head=SMALL_HEADS["dqn"], explorer=Dltv())
     with pytest.raises(ConfigError, match=r"this head .qr. learns a single value"):
         Dltv().check(Qr(quantiles=1))

@@ -242,7 +242,7 @@ def test_a_shared_target_must_be_passed_in():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"c": -1.0}, "explorer.c is -1.0, but must be a number that is not negative"),
+        ({"c": -1.0}, "explorer.c is -1.0, but must be finite and not negative"),
         ({"c": float("nan")}, "explorer.c is nan"),
         ({"kappa": 0.0}, "explorer.kappa is 0.0, but must be a positive number"),
         ({"kappa": float("nan")}, "explorer.kappa is nan"),

@@ -93,18 +93,19 @@ def test_predicting_a_single_return_is_healthy_if_all_episodes_are_alike():
     assert rules(lines(*(ill | {"return_mean": returned} for returned in (1.0, None, 2.0)))) == ["dead_increments"]
 
 
-TOLD = {
-    "dead_features": "the network is dead: 1 of its features are zero in every replayed state (dead_features, 3 log "
-    "lines in a row), so that it cannot tell states apart; start again with a lower optimiser.learning_rate (now "
-    "0.0003), another torso or another seed (now 0).",
-    "one_value": "every state has the same value (q_std 0.0005 around a q_mean of -50, 3 log lines in a row): unless "
-    "all states are worth the same, the network has lost what tells them apart; start again with a lower "
+WARNINGS = {
+    "dead_features": "the network is dead: 100.00% of its features are zero in every sampled state (dead_features, "
+    "3 log lines in a row), so it cannot distinguish states; start again with a lower optimiser.learning_rate "
+    "(now 0.0003), another torso or another seed (now 0).",
+    "one_value": "every state has the same predicted value (q_std 0.0005 around a q_mean of -50, 3 log lines in a "
+    "row): unless that is true, the network no longer distinguishes states; start again with a lower "
     "optimiser.learning_rate (now 0.0003), another torso or another seed (now 0).",
-    "dead_increments": "the head predicts a single return where episodes differ: 1 of its increments are zero in every "
-    "replayed state (dead_increments, 3 log lines in a row); unless nothing is left to chance, start again with "
-    "head.increment scaled, which cannot die, or a lower optimiser.learning_rate (now 0.0003).",
-    "out_of_reach": "returns are out of the head's reach: 30% of what it is to learn is cut off (clipped, 3 log lines "
-    "in a row); start again with a head.low and a head.high (now -7 and 9) between which all discounted returns lie.",
+    "dead_increments": "the head predicts a single return although episodes differ: 100.00% of its increments are zero "
+    "in every sampled state (dead_increments, 3 log lines in a row); unless returns are deterministic, start again "
+    "with head.increment scaled, which cannot die, or a lower optimiser.learning_rate (now 0.0003).",
+    "out_of_reach": "returns exceed the head's support: 30% of the targets' probability mass is clipped (clipped, "
+    "3 log lines in a row); start again with a head.low and a head.high (now -7 and 9) that enclose all "
+    "discounted returns.",
 }
 
 
@@ -115,7 +116,7 @@ def test_a_warning_names_the_symptom_and_the_remedy(rule):
     else:
         config = small_run("ndqfn", optimiser={"learning_rate": 3e-4}, head={"increment": "relu"}).config
     (finding,) = findings(config, lines(*[ILL[rule]] * 3), ())
-    assert finding.text == TOLD[rule]
+    assert finding.text == WARNINGS[rule]
 
 
 def test_the_remedy_does_not_suggest_a_setting_that_is_already_in_use():
@@ -205,7 +206,7 @@ def test_an_agent_warns_if_its_support_is_far_too_small(bounds, least, early, ca
     assert warning["rule"] == "out_of_reach"
     said = " ".join(capsys.readouterr().err.split())
     (share,) = re.findall(
-        r"warning: returns are out of the head's reach: (\d+)% of what it is to learn is cut off", said
+        r"warning: returns exceed the head's support: (\d+)% of the targets' probability mass is clipped", said
     )
     assert int(share) >= least
     assert f"a head.low and a head.high (now {bounds[0]:g} and {bounds[1]:g})" in said

@@ -172,7 +172,9 @@ STRANGE = [(0.0, 1.0, 5.0), (-1.0, 1.0, 5.0), (float("nan"), 1.0, 5.0), (1.0, 1.
 
 @pytest.mark.parametrize("unit", STRANGE, ids=str)
 def test_an_invalid_state_is_refused(unit):
-    with pytest.raises(ConfigError, match=rf"^the unit of returns is {unit[0]}, looked at in step {unit[2]}: no run"):
+    with pytest.raises(
+        ConfigError, match=rf"^the unit of returns is {unit[0]}, due again at step {unit[2]}, but both must"
+    ):
         ReturnUnit(None).load_state({"unit": torch.tensor(unit, dtype=torch.float64)})
 
 

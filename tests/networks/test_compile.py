@@ -58,7 +58,7 @@ def broken_backwards(function):
 def test_a_run_whose_compilation_fails_learns_the_same_as_one_without_compilation(broken, reason, monkeypatch):
     eager = briefly_learned("ndqfn-dpe")
     monkeypatch.setattr(torch, "compile", broken)
-    with pytest.warns(RuntimeWarning, match=f"torch.compile failed; the run goes on without it: {reason}") as caught:
+    with pytest.warns(RuntimeWarning, match=f"torch.compile failed; the run continues without it: {reason}") as caught:
         agent = briefly_learned("ndqfn-dpe", compile=True)
     assert len(caught) == 1  # although both the learner and the predictor try to compile
     assert same_weights(agent, eager)

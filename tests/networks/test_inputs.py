@@ -65,7 +65,7 @@ def test_inputs_are_scaled_by_the_statistics_of_past_batches_and_not_by_their_bo
 
 
 def test_statistics_forget_old_batches(monkeypatch):
-    monkeypatch.setattr(inputs, "MEMORY_BATCHES", 3)
+    monkeypatch.setattr(inputs, "AVERAGED_BATCHES", 3)
     scaling, seen = InputScaling(VECTOR, 1, enabled=True), batches(8)
     for number, batch in enumerate(seen):
         scaling.observe(batch + 10 * number)

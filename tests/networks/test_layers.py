@@ -104,7 +104,7 @@ def test_outputs_are_multiplied_and_shifted(dueling):
     torch.testing.assert_close(layer.table(hidden, None), 0.25 * before + 3.0)
 
 
-def test_a_network_renews_all_its_noise_and_drops_what_it_kept():
+def test_a_network_renews_all_its_noise_and_drops_its_cache():
     network = small_factory(SMALL_NDQFN, layers=Layers(noisy=True)).make("online")
     observations = random_batch().observations
     fractions = network.fractions(Role.ACT, len(observations), None)
@@ -143,7 +143,7 @@ def test_one_output_of_each_action_is_shifted_alone(dueling):
 @pytest.mark.parametrize("frozen", [True, False])
 def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bias, frozen, monkeypatch):
     monkeypatch.setattr(layers, "LARGE_PRODUCT", 0)
-    monkeypatch.setattr(layers, "onednn_is_quicker", lambda: True)
+    monkeypatch.setattr(layers, "onednn_is_faster", lambda: True)
     used, to_mkldnn = [], torch.Tensor.to_mkldnn
     monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: used.append(tensor) or to_mkldnn(tensor))
     torch.manual_seed(0)
@@ -160,7 +160,7 @@ def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bia
 
 
 def test_the_library_for_large_products_is_not_used_where_it_does_not_help(monkeypatch):
-    monkeypatch.setattr(layers, "onednn_is_quicker", lambda: True)
+    monkeypatch.setattr(layers, "onednn_is_faster", lambda: True)
     monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: pytest.fail("it was used"))
     weight = torch.randn(6, 5)
     product(torch.randn(7, 5), weight)  # too small
@@ -168,5 +168,5 @@ def test_the_library_for_large_products_is_not_used_where_it_does_not_help(monke
     product(torch.randn(7, 5).double(), weight.double())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         product(torch.randn(7, 5), weight)
-    monkeypatch.setattr(layers, "onednn_is_quicker", lambda: False)
+    monkeypatch.setattr(layers, "onednn_is_faster", lambda: False)
     product(torch.randn(7, 5), weight)

@@ -29,10 +29,12 @@ def test_every_weight_belongs_to_one_optimiser():
     for name, head in SMALL_HEADS.items():
         network = small_factory(head).make("online")
         optimiser = small_factory(head).make_optimiser(network)
-        groups = [g["params"] for optimiser in (optimiser.main, *optimiser.apart) for g in optimiser.param_groups]
+        groups = [
+            g["params"] for optimiser in (optimiser.main, *optimiser.head_optimisers) for g in optimiser.param_groups
+        ]
         owned = [id(parameter) for group in groups for parameter in group]
         assert sorted(owned) == sorted(id(parameter) for parameter in network.parameters())
-        assert bool(optimiser.apart) == (name in ("fqf", "ndqfn-fqf"))
+        assert bool(optimiser.head_optimisers) == (name in ("fqf", "ndqfn-fqf"))
         assert isinstance(optimiser.main, torch.optim.Adam)
 
 
@@ -56,12 +58,15 @@ def test_progress_changes_the_rate_of_the_main_optimiser_only():
     factory = replace(small_factory(SMALL_HEADS["fqf"]), optimiser=config)
     optimiser = factory.make_optimiser(factory.make("online"))
     bias = optimiser.network.head.network.last.advantages.bias
-    before, apart = bias.detach()[0].item(), [group["lr"] for o in optimiser.apart for group in o.param_groups]
+    before, apart = (
+        bias.detach()[0].item(),
+        [group["lr"] for o in optimiser.head_optimisers for group in o.param_groups],
+    )
     optimiser.set_progress(0.5)
     optimiser.step(2.0 * bias[0])
     step = before - bias.detach()[0].item()
     assert step == pytest.approx(0.075 * 2.0 / (math.sqrt(0.05 * 4 - 0.0025 * 4) + 0.01), rel=1e-4)
-    assert [group["lr"] for o in optimiser.apart for group in o.param_groups] == apart
+    assert [group["lr"] for o in optimiser.head_optimisers for group in o.param_groups] == apart
     assert all(type(group["lr"]) is float for group in optimiser.main.param_groups)
 
 
@@ -115,9 +120,9 @@ def test_an_optimiser_without_steps_has_an_empty_state_and_can_load_it():
 def test_a_state_that_does_not_fit_these_weights_is_refused():
     _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
     state = optimiser.state()
-    with pytest.raises(RuntimeError, match=r"no optimiser remembers 0\.0\.evil, 7\.0\.step"):
+    with pytest.raises(RuntimeError, match=r"no optimiser has the state 0\.0\.evil, 7\.0\.step"):
         optimiser.load_state(state | {"0.0.evil": torch.zeros(1), "7.0.step": torch.zeros(())})
-    with pytest.raises(RuntimeError, match="the memory of optimiser 0 for weight 0 has another shape"):
+    with pytest.raises(RuntimeError, match="the state of optimiser 0 for weight 0 has a different shape"):
         optimiser.load_state(state | {"0.0.exp_avg": torch.zeros(1)})
     with pytest.raises(KeyError, match="exp_avg_sq"):
         optimiser.load_state({name: tensor for name, tensor in state.items() if name != "0.0.exp_avg_sq"})

@@ -206,10 +206,10 @@ def test_every_replay_keeps_the_contract(kind):
         ({"alpha": math.nan}, r"^replay\.alpha is nan, but must be a number from 0 to 1\.$"),
         ({"beta_start": -0.1}, r"^replay\.beta_start is -0.1, but must be a number from 0 to 1\.$"),
         ({"beta_start": 1.1}, r"^replay\.beta_start is 1.1, but must be a number from 0 to 1\.$"),
-        ({"beta_steps": -1}, r"^replay\.beta_steps is -1, but must not be negative; 0 takes the steps of the run\.$"),
+        ({"beta_steps": -1}, r"^replay\.beta_steps is -1, but must not be negative; 0 uses the steps of the run\.$"),
         ({"capacity_steps": 0}, r"^replay\.capacity_steps is 0, but must be at least 1"),
         ({"warmup_steps": 0}, r"^replay\.warmup_steps is 0, but must be between 1 and"),
-        ({"reward_clip": -1.0}, r"^replay\.reward_clip is -1.0, but must be a finite number"),
+        ({"reward_clip": -1.0}, r"^replay\.reward_clip is -1.0, but must be finite"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(fields, message):
@@ -231,9 +231,7 @@ def test_a_replay_reports_the_kind_of_its_priorities(priority):
 def test_a_priority_that_is_not_finite_is_divergence(bad):
     replay = make(beta_start=1.0)
     play(replay, range(3))
-    with pytest.raises(
-        Divergence, match=f"the priority of a replayed transition is {bad}, but must be a finite number"
-    ):
+    with pytest.raises(Divergence, match=f"the priority of a sampled transition became {bad}, but must be finite"):
         replay.update(np.arange(3), np.array([5.0, bad, 5.0], np.float32))
     assert leaves_seen(replay) == {0: 1.0, 1: 1.0, 2: 1.0}
 
@@ -252,5 +250,5 @@ def test_sampling_before_a_transition_is_complete_is_refused():
         replay.sample(1, np.random.default_rng(0))
     for t in range(3):
         replay.add(step([t], first=t == 0))
-    with pytest.raises(RuntimeError, match="holds 3 steps, but none with its 3 steps"):
+    with pytest.raises(RuntimeError, match="holds 3 steps, but no complete transition of 3 steps"):
         replay.sample(1, np.random.default_rng(0))

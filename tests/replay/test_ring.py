@@ -236,9 +236,9 @@ def test_memory_is_taken_only_as_the_ring_fills():
         ({"capacity_steps": 0}, "capacity_steps is 0, but must be at least 1"),
         ({"warmup_steps": 0}, "warmup_steps is 0, but must be between 1 and replay.capacity_steps \\(100000\\)"),
         ({"capacity_steps": 10, "warmup_steps": 11}, "warmup_steps is 11, .* learning never starts"),
-        ({"reward_clip": -1.0}, "reward_clip is -1.0, but must be a finite number"),
-        ({"reward_clip": math.nan}, "reward_clip is nan, but must be a finite number"),
-        ({"reward_clip": math.inf}, "reward_clip is inf, but must be a finite number"),
+        ({"reward_clip": -1.0}, "reward_clip is -1.0, but must be finite"),
+        ({"reward_clip": math.nan}, "reward_clip is nan, but must be finite"),
+        ({"reward_clip": math.inf}, "reward_clip is inf, but must be finite"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(fields, message):
@@ -255,17 +255,17 @@ def test_a_lane_too_short_for_one_transition_is_refused():
 @pytest.mark.parametrize("capacity", [10**16, 2**62])
 def test_a_ring_larger_than_any_memory_is_refused(capacity):
     layout = Layout(lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=1, gamma=0.9)
-    with pytest.raises(ConfigError, match=rf"capacity_steps is {capacity}, which this machine has no memory for"):
+    with pytest.raises(ConfigError, match=rf"capacity_steps is {capacity}, but this machine lacks the memory for it"):
         Uniform(capacity_steps=capacity, warmup_steps=1).build(layout, horizon_steps=1)
 
 
 def test_sampling_before_a_transition_is_complete_is_refused():
     ring = make_ring(n_step=3)
-    with pytest.raises(RuntimeError, match="holds 0 steps, but none with its 3 steps"):
+    with pytest.raises(RuntimeError, match="holds 0 steps, but no complete transition of 3 steps"):
         ring.sample(1, np.random.default_rng(0))
     for t in range(3):
         ring.add(step(frame(t), first=t == 0))
-    with pytest.raises(RuntimeError, match="holds 3 steps, but none with its 3 steps"):
+    with pytest.raises(RuntimeError, match="holds 3 steps, but no complete transition of 3 steps"):
         ring.sample(1, np.random.default_rng(0))
 
 

@@ -108,6 +108,6 @@ def test_rows_that_do_not_follow_or_are_of_another_shape_are_refused(spoil):
     since = old.span.end
     play(old, np.random.default_rng(1), 2)
     rows = joined(old.rows(since))
-    with pytest.raises(ValueError, match=r"The rows .* do not follow those before .* in 2 lanes of 7, or are not of"):
+    with pytest.raises(ValueError, match=r"The rows .* do not continue the rows up to .* in 2 lanes of 7, or do not"):
         new.put_back(spoil(rows))
     new.put_back(rows)

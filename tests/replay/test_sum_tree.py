@@ -132,7 +132,9 @@ def test_setting_or_finding_no_leaves_is_allowed():
 def test_leaves_that_do_not_exist_are_refused(index, message):
     """Also those for which the rows of the tree would have room."""
     tree = SumTree(5)
-    with pytest.raises(IndexError, match=f"The leaves {message} are asked for, .* from 0 to 4; others would hold mass"):
+    with pytest.raises(
+        IndexError, match=f"The indices range from {message}, but must be between 0 and 4; mass outside"
+    ):
         tree.set(np.array(index), np.ones(len(index)))
     assert tree.total == 0.0
 
@@ -142,7 +144,9 @@ def test_leaves_that_do_not_exist_are_refused(index, message):
 def test_values_that_cannot_be_masses_are_refused(bad, place):
     tree, values = SumTree(5), [1.0, 1.0, 1.0]
     values[place] = bad
-    with pytest.raises(ValueError, match=r"The values go from .* but must be from 0 to 1e\+300; otherwise sums"):
+    with pytest.raises(
+        ValueError, match=r"The values range from .* but must be between 0 and 1e\+300; otherwise their"
+    ):
         tree.set(np.arange(3), np.array(values))
     assert tree.total == 0.0
 

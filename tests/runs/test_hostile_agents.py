@@ -165,6 +165,6 @@ def test_the_directory_of_an_agent_may_be_a_link(loader, tmp_path):
 
 def test_sizes_whose_product_overflows_are_refused(loader, agent):
     edited(agent / "agent.json", "config/head/hidden", 2**62)
-    assert "the sizes in the settings are no network's: " in loader.refusal("load", agent)
-    with pytest.raises(ConfigError, match="the sizes in the settings are no network's: "):
+    assert "no network can have the sizes in the settings: " in loader.refusal("load", agent)
+    with pytest.raises(ConfigError, match="no network can have the sizes in the settings: "):
         Agent.load(agent)

@@ -88,7 +88,7 @@ def test_the_predicted_memory_of_networks_is_that_after_an_update(preset, method
     without_gradient = sum(
         weight.nbytes
         for optimiser in networks.optimisers().values()
-        for optimiser in (optimiser.main, *optimiser.apart)
+        for optimiser in (optimiser.main, *optimiser.head_optimisers)
         for group in optimiser.param_groups
         for weight in group["params"]
         if weight.grad is None

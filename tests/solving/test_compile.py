@@ -88,6 +88,6 @@ def test_a_failing_backend_of_the_real_compiler_is_abandoned(monkeypatch):
 
     eager = briefly_learned("dqn").networks.state()
     compiled_by(backend, monkeypatch)
-    with pytest.warns(RuntimeWarning, match="the run goes on without it: BackendCompilerFailed: .*no backend"):
+    with pytest.warns(RuntimeWarning, match="the run continues without it: BackendCompilerFailed: .*no backend"):
         agent = briefly_learned("dqn", compile=True)
     assert all(torch.equal(tensor, eager[name]) for name, tensor in agent.networks.state().items())

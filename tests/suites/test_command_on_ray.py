@@ -138,9 +138,9 @@ def test_refusals_are_one_line_come_quickly_and_leave_nothing_behind(tmp_path, p
         closed.close()
         for more, message in (
             (("--ray", f"127.0.0.1:{port}"), "Connection refused"),
-            (("--ray", f"127.0.0.1:{silent.getsockname()[1]}"), "does not answer as a Ray cluster"),
-            (("--ray", nodes["address"], "--cpus-per-run", "64"), "asks for 64 CPUs, 0 GPUs and 0.4 GB, but no node"),
-            (("--ray", nodes["address"], "--gpus-per-run", "0.5"), "asks for 1 CPU, 0.5 GPUs"),
+            (("--ray", f"127.0.0.1:{silent.getsockname()[1]}"), "did not answer as a Ray cluster"),
+            (("--ray", nodes["address"], "--cpus-per-run", "64"), "requests 64 CPUs, 0 GPUs and 0.4 GB, but no node"),
+            (("--ray", nodes["address"], "--gpus-per-run", "0.5"), "requests 1 CPU, 0.5 GPUs"),
         ):
             start = time.monotonic()
             done = subprocess.run(words(file, out, *more), capture_output=True, text=True, env=place)
@@ -172,15 +172,15 @@ def test_a_local_ray_ends_with_its_driver(tmp_path, place):
     [
         ({"cpus_per_run": 2.0}, "--cpus-per-run is given, but says something only with --ray"),
         ({"gpus_per_run": 0.5}, "--gpus-per-run is given, but says something only with --ray"),
-        ({"ray": "local", "cpus_per_run": -1.0}, "--cpus-per-run is -1, but must be a share"),
-        ({"ray": "local", "cpus_per_run": 0.0}, "--cpus-per-run is 0, but must be a share"),
-        ({"ray": "local", "gpus_per_run": float("nan")}, "--gpus-per-run is nan, but must be 0, a share"),
+        ({"ray": "local", "cpus_per_run": -1.0}, "--cpus-per-run is -1, but must be a fraction"),
+        ({"ray": "local", "cpus_per_run": 0.0}, "--cpus-per-run is 0, but must be a fraction"),
+        ({"ray": "local", "gpus_per_run": float("nan")}, "--gpus-per-run is nan, but must be 0, a fraction"),
         ({"ray": "local", "dry_run": True}, "--ray and --dry-run are given, but only one of them"),
         ({"ray": "local", "slurm": True}, "--ray and --slurm are given"),
         ({"ray": "local", "index": 0}, "--ray and --index are given"),
         ({"ray": "nowhere"}, "the Ray address is 'nowhere', but must be 'local'"),
         ({"ray": ""}, "the Ray address is '', but must be 'local'"),
-        ({"ray": "ray://host:10001"}, "of Ray Client, which cannot be used"),
+        ({"ray": "ray://host:10001"}, "but Ray Client is not supported"),
     ],
 )
 def test_invalid_combinations_of_options_are_refused(tmp_path, changes, message):

@@ -1,1 +1,1 @@
-"""Work on other machines, by Ray: joining a cluster, and whether its nodes can do the work."""
+"""Distributed training with Ray: actors, connecting to a cluster, and checks of its nodes."""

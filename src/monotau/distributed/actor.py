@@ -16,7 +16,7 @@ from monotau.replay import Steps
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 Weights = dict[str, np.ndarray]
-"""The state of `AgentNetworks` as arrays, which processes share without a copy."""
+"""The state of `AgentNetworks` as arrays, which processes share without copying."""
 
 
 class CollectRequest(NamedTuple):
@@ -27,7 +27,7 @@ class CollectRequest(NamedTuple):
     step: int
     """Training step at the time of the request."""
     steps: int
-    """Steps of each environment."""
+    """Steps per environment."""
     epsilons: Float[np.ndarray, " E"]
 
 
@@ -42,13 +42,13 @@ class Experience:
     terminated: Bool[np.ndarray, "T E"]
     truncated: Bool[np.ndarray, "T E"]
     finals: dict[int, Shaped[np.ndarray, "E *frame"]]
-    """Frames after the steps in which an episode was truncated; the replay needs no others."""
+    """Frames after steps that truncated an episode; the replay needs no others."""
     newest: Shaped[np.ndarray, "E *frame"]
     """Frames after the last step."""
     returns: list[list[float]]
     """Returns of the episodes that ended in each step."""
     metrics: dict[str, float]
-    """Averages of the explorer."""
+    """Metrics of the explorer."""
     stats: dict[str, np.ndarray]
     """Statistics that the explorer gathered while acting."""
 
@@ -56,7 +56,7 @@ class Experience:
     def of(
         cls, steps: list[Steps], returns: list[list[float]], newest: np.ndarray, networks: AgentNetworks
     ) -> "Experience":
-        """Stack steps for sending."""
+        """Stack steps to send them."""
         columns = ("frames", "first", "actions", "rewards", "terminated", "truncated")
         return cls(
             **{name: np.stack([getattr(step, name) for step in steps]) for name in columns},
@@ -71,7 +71,7 @@ class Experience:
         return len(self.frames)
 
     def step(self, number: int) -> Steps:
-        """Return one of the steps as the replay takes it."""
+        """Return one of the steps in the replay's format."""
         return Steps(
             self.frames[number],
             self.first[number],
@@ -84,9 +84,9 @@ class Experience:
 
 
 class RolloutActor:
-    """Acts with the weights it was sent last.
+    """Acts with the weights that it received last.
 
-    It builds nothing before the first request, so that errors reach the caller.
+    It builds its networks and environments at the first request, so that errors reach the caller.
     """
 
     def __init__(self, config: Config, source: EnvSource | None, number: int, life: int) -> None:
@@ -98,7 +98,7 @@ class RolloutActor:
         self._iteration = -1
 
     def collect(self, request: CollectRequest, weights: Weights | None) -> Experience:
-        """Collect the requested steps, with the given weights or, without any, those it has."""
+        """Collect the requested steps with the given weights, or with the current ones if there are none."""
         config = self._config
         if self._networks is None:
             torch.set_num_threads(1)
@@ -121,7 +121,7 @@ class RolloutActor:
         return Experience.of(steps, returns, self._rollout.observations[:, -1], self._networks)
 
     def _start(self, request: CollectRequest) -> None:
-        """Start an iteration; its streams depend on its number, the actor's and how often the actor was replaced."""
+        """Start an iteration, whose random streams depend on its number, the actor and the actor's replacements."""
         if self._rollout is not None:
             self._rollout.close()
         config, self._iteration = self._config, request.iteration

@@ -1,8 +1,8 @@
 """A collector of Ray actors, which step environments while this process learns (Ape-X, arXiv 1803.00933).
 
-An actor has at most IN_FLIGHT requests: it waits until its results are taken, which bounds memory on both sides, and
-the learner takes whichever comes first. Departures from Ape-X: updates keep their ratio to steps, so that budgets mean
-the same with and without actors; new steps get the largest priority, as in one process, not one from the actor.
+An actor has at most IN_FLIGHT pending requests, which bounds memory on both sides, and the learner takes results in
+the order of their arrival. Departures from Ape-X: updates keep their ratio to steps, so that budgets mean the same with
+and without actors; new steps get the largest priority, as in one process, instead of one computed by the actor.
 """
 
 import math
@@ -21,51 +21,51 @@ from monotau.distributed.actor import CollectRequest, Experience, RolloutActor, 
 from monotau.distributed.connect import connected
 from monotau.envs import EnvFactory
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
-from monotau.explorers.base import drained
+from monotau.explorers.base import drain_means
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector, LocalCollector, StepBatch
 from monotau.machine import cores
 from monotau.replay import ALL_LANES
 
 IN_FLIGHT = 2
-"""Requests of an actor whose results were not taken yet: it works on one while the other travels."""
+"""Pending requests per actor: it works on one while the results of the other are sent."""
 
 MOST_DEATHS = 5
-"""Deaths of one actor in a row, without a step in between, after which the run fails."""
+"""Consecutive deaths of one actor, without a step in between, after which the run fails."""
 
 START_SECONDS = 300.0
-"""Least patience for an actor's first results: it must be placed and start before."""
+"""Minimum timeout for an actor's first results, because it must be scheduled and start first."""
 
-LOOK_SECONDS = 1.0
-"""Seconds between two checks for silent actors."""
+POLL_SECONDS = 1.0
+"""Seconds between checks for unresponsive actors."""
 
 
 @contextmanager
 def connected_for_actors(config: Config, envs: EnvFactory, address: str) -> Iterator[None]:
-    """Connect to Ray for the block and check that the actors fit there; without actors do nothing."""
+    """Connect to Ray for the block and check that the actors fit there; do nothing without actors."""
     if not config.actors:
         yield
         return
     if not envs.reusable:
         raise ConfigError(
-            f"actors is {config.actors}, but {envs.name} was given ready made, and there is only one of it: "
-            "give an id, or a callable that makes one."
+            f"actors is {config.actors}, but {envs.name} was passed as an instance, which actors cannot share: "
+            "pass an id, or a callable that makes one."
         )
     with connected(address, max(cores(), math.ceil(config.actors * config.actor.cpus))):
         import ray
 
-        wanted, there = config.actors * config.actor.cpus, ray.cluster_resources().get("CPU", 0.0)
-        if wanted > there:
+        needed, available = config.actors * config.actor.cpus, ray.cluster_resources().get("CPU", 0.0)
+        if needed > available:
             raise ConfigError(
-                f"actors is {config.actors}, with actor.cpus {config.actor.cpus:g} each, but the cluster has {there:g} "
-                "CPUs in all: use fewer, or a smaller actor.cpus."
+                f"actors is {config.actors}, with actor.cpus {config.actor.cpus:g} each, but the cluster has "
+                f"{available:g} CPUs in total: use fewer actors, or a smaller actor.cpus."
             )
         yield
 
 
 @dataclass
 class ActorSlot:
-    """The place of one actor and of those that replace it."""
+    """One actor, or its current replacement, and its lanes and pending requests."""
 
     number: int
     lanes: slice
@@ -73,20 +73,20 @@ class ActorSlot:
     newest: np.ndarray
     life: int = 0
     requests: "deque[tuple[Any, int, int]]" = field(default_factory=deque)
-    """What was requested: the reference, steps of each environment, and the updates its weights have seen."""
+    """Pending requests: the Ray reference, steps per environment, and the number of updates of the weights used."""
     version: int = -1
-    """Updates that the weights it was sent last have seen."""
-    heard: float = 0.0
+    """Number of updates of the weights that were sent last."""
+    last_heard: float = 0.0
     started: bool = False
     """Whether the current actor has sent anything."""
     deaths: int = 0
     """Deaths since an actor in this slot last sent anything."""
     died: bool = False
-    """Whether an actor died here and its unfinished episodes are still to be truncated."""
+    """Whether an actor died here and its unfinished episodes still have to be truncated."""
 
 
 class RayCollector(Collector):
-    """Sends requests to actors, takes their results as they arrive, and replaces actors that die."""
+    """Sends requests to actors, receives their results as they arrive, and replaces actors that die."""
 
     def __init__(
         self, config: Config, envs: EnvFactory, networks: AgentNetworks, say: Callable[[str], None], address: str
@@ -97,7 +97,7 @@ class RayCollector(Collector):
 
     @contextmanager
     def session(self, updates: int) -> Iterator[None]:
-        """Connect to Ray and run the actors; those of a session before have ended with it."""
+        """Connect to Ray and run the actors; they end with the session."""
         with connected_for_actors(self._config, self._envs, self._address):
             import ray
 
@@ -121,32 +121,32 @@ class RayCollector(Collector):
         return self._ray.remote(RolloutActor).options(**options).remote(self._config, self._envs.source, number, life)
 
     def learned(self, updates: int) -> None:
-        """Broadcast new weights when they are due; they go out with the next requests."""
+        """Broadcast new weights when they are due; actors receive them with their next requests."""
         self._updates = updates
         if updates - self._version >= self._config.actor.broadcast_every_updates:
             self._broadcast()
 
     def _broadcast(self) -> None:
         weights: Weights = {name: tensor.detach().cpu().numpy() for name, tensor in self._networks.state().items()}
-        # The store frees the weights before these with the last request that carries them.
+        # Ray's object store frees the previous weights with the last request that refers to them.
         self._weights, self._version = self._ray.put(weights), self._updates
 
     def metrics(self) -> dict[str, float]:
-        """Mean updates between the weights acted with and those of the moment, and what the explorers averaged."""
-        return drained(**self._recent)
+        """Return the mean lag of the actors' weights in updates, and the averages of their explorers."""
+        return drain_means(**self._recent)
 
     def collect(self, iteration: int, step: int, steps: int) -> Generator[StepBatch]:
-        """Yield steps as they arrive; those of one actor stay in order."""
+        """Yield steps as they arrive; the steps of one actor stay in order."""
         lanes, left = self._config.env.num_envs, steps // self._config.env.num_envs
         for slot in self._slots:
-            slot.died = False  # the replay was cut between iterations
+            slot.died = False  # the replay truncates open episodes between iterations
         self._broadcast()
         while left or any(slot.requests for slot in self._slots):
             for slot in self._slots:
                 left -= self._request(slot, iteration, step, left)
             for slot in self._arrived():
                 count, version = slot.requests[0][1:]
-                experience = self._taken(slot)
+                experience = self._receive(slot)
                 if not isinstance(experience, Experience):
                     left += self._replace(slot, experience)
                     continue
@@ -172,50 +172,50 @@ class RayCollector(Collector):
         return np.array([schedule.at(since) for schedule in self._schedules[lanes]])
 
     def _request(self, slot: ActorSlot, iteration: int, step: int, left: int) -> int:
-        """Keep an actor busy; return how many steps of each environment were requested."""
+        """Send requests to an actor until enough are pending; return the requested steps per environment."""
         requested = 0
         while left > requested and len(slot.requests) < IN_FLIGHT:
             steps = min(self._config.actor.send_every_steps, left - requested)
             weights, slot.version = (None if slot.version == self._version else self._weights), self._version
             request = CollectRequest(iteration, step, steps, self._epsilons(slot.lanes, step))
             if not slot.requests:
-                slot.heard = time.monotonic()
+                slot.last_heard = time.monotonic()
             slot.requests.append((slot.handle.collect.remote(request, weights), steps, slot.version))
             requested += steps
         return requested
 
     def _arrived(self) -> list[ActorSlot]:
-        """Wait until a first request is done or its actor counts as dead; return the slots of all such."""
+        """Wait until a slot's oldest request is done or its actor times out; return all such slots."""
         waiting = {slot.requests[0][0]: slot for slot in self._slots if slot.requests}
         while waiting:
-            self._ray.wait([*waiting], num_returns=1, timeout=LOOK_SECONDS)
+            self._ray.wait([*waiting], num_returns=1, timeout=POLL_SECONDS)
             ready, _ = self._ray.wait([*waiting], num_returns=len(waiting), timeout=0)
             if ready:
                 return [waiting[reference] for reference in ready]
             now = time.monotonic()
-            if silent := [slot for slot in waiting.values() if now - slot.heard > self._patience(slot)]:
-                for slot in silent:
+            if late := [slot for slot in waiting.values() if now - slot.last_heard > self._timeout(slot)]:
+                for slot in late:
                     self._ray.kill(slot.handle)
-                return silent
+                return late
         return []
 
-    def _patience(self, slot: ActorSlot) -> float:
+    def _timeout(self, slot: ActorSlot) -> float:
         patience = self._config.actor.patience_seconds
         return patience if slot.started else max(patience, START_SECONDS)
 
-    def _taken(self, slot: ActorSlot) -> Experience | str:
-        """Return what an actor sent, or why it died; an error of its environments is raised here."""
+    def _receive(self, slot: ActorSlot) -> Experience | str:
+        """Return an actor's experience, or why it died; raise an error of its environments."""
         reference = slot.requests[0][0]
         errors = self._ray.exceptions
         try:
-            # Gone or there, it is known at once, but for a network that has just failed.
+            # The result is available or known to be lost, unless the network has just failed; hence the timeout.
             experience: Experience = self._ray.get(reference, timeout=self._config.actor.patience_seconds)
         except errors.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, ConfigError):
                 raise ConfigError(
-                    f"actor {slot.number}: {cause} Actors are other processes: an environment that only this one knows "
-                    "must be given as 'module:Env-v0', or as a callable that makes it."
+                    f"actor {slot.number}: {cause} Actors are separate processes: an environment that only this one "
+                    "has registered must be given as 'module:Env-v0', or as a callable that makes it."
                 ) from None
             if isinstance(cause, EnvironmentFault):
                 raise EnvironmentFault(f"actor {slot.number}: {cause}") from None
@@ -223,29 +223,29 @@ class RayCollector(Collector):
         except errors.RayError as error:  # the actor, its node or its results are lost
             return in_one_line(error)
         slot.requests.popleft()
-        slot.heard, slot.deaths, slot.started = time.monotonic(), 0, True
+        slot.last_heard, slot.deaths, slot.started = time.monotonic(), 0, True
         return experience
 
     def _replace(self, slot: ActorSlot, reason: str) -> int:
-        """Replace a dead actor; return how many steps of each environment must be requested again."""
+        """Replace a dead actor; return how many steps per environment must be requested again."""
         slot.deaths += 1
         if slot.deaths >= MOST_DEATHS:
             raise EnvironmentFault(
-                f"actor {slot.number} ended {slot.deaths} times in a row before it sent a step: {reason[:300]}"
+                f"actor {slot.number} died {slot.deaths} times in a row without sending a step: {reason[:300]}"
             )
         self._ray.kill(slot.handle)
-        undone = sum(count for _, count, _ in slot.requests)
+        lost_steps = sum(count for _, count, _ in slot.requests)
         slot.requests.clear()
         slot.life, slot.version, slot.died, slot.started = slot.life + 1, -1, True, False
         slot.handle = self._start_actor(slot.number, slot.life)
         self._say(f"[yellow]warning:[/] actor {slot.number} died and was replaced ({reason[:120]})")
-        return undone
+        return lost_steps
 
 
 def make_collector(
     config: Config, envs: EnvFactory, networks: AgentNetworks, say: Callable[[str], None], address: str
 ) -> Collector:
-    """Return the collector that the settings ask for: Ray actors at an address, or this process."""
+    """Return the configured collector: Ray actors, or environments in this process."""
     if config.actors:
         return RayCollector(config, envs, networks, say, address)
     return LocalCollector(config, envs, networks)

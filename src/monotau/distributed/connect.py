@@ -1,4 +1,4 @@
-"""Connects this process to Ray for a while; what cannot be joined is refused in one line, within seconds."""
+"""Connects this process to Ray; a cluster that cannot be reached raises a one-line error within seconds."""
 
 import os
 import re
@@ -15,12 +15,12 @@ from monotau.errors import ConfigError, MissingExtra, in_one_line
 from monotau.machine import cores
 
 LOCAL = "local"
-"""The address of a Ray of one's own."""
+"""The address that starts a private Ray instance."""
 
 REACH_SECONDS = 3.0
-"""For a machine to accept a connection."""
+"""Timeout for a TCP connection."""
 ANSWER_SECONDS = 11.0
-"""For what listens there to prove that it is Ray, by letting another process in."""
+"""Timeout for a trial process to connect to Ray."""
 
 TRIAL = """
 import sys, ray
@@ -29,22 +29,22 @@ try:
 except Exception as error:
     sys.exit(f"REFUSED {type(error).__name__}: {' '.join(str(error).split())}")
 """
-"""Joins and leaves. Where nobody answers, Ray's own attempt waits for a minute, and may end the process."""
+"""Connects and exits. If nothing answers, ray.init waits for a minute and may end the process."""
 
-ALLOWED = "'local' (a Ray of its own on this machine), 'auto' (this machine's cluster, or RAY_ADDRESS) or 'host:port'"
+ALLOWED = "'local' (a private Ray on this machine), 'auto' (this machine's cluster, or RAY_ADDRESS) or 'host:port'"
 
 
 def require_ray() -> None:
-    """Refuse to go on without Ray."""
+    """Raise MissingExtra if Ray is not installed."""
     if find_spec("ray") is None:
-        raise MissingExtra("Ray is not installed, and clusters need it: pip install 'monotau[cluster]'.")
+        raise MissingExtra("Ray is not installed, but clusters and actors need it: pip install 'monotau[cluster]'.")
 
 
 @contextmanager
 def connected(address: str, cpus: int | None = None) -> Iterator[None]:
-    """Be connected to Ray within the block: to 'local', 'auto' or 'host:port'; `cpus` is for a Ray of our own.
+    """Connect to Ray for the block: to 'local', 'auto' or 'host:port'; `cpus` is for a private Ray.
 
-    A process that is connected already stays so.
+    A process that is already connected stays connected.
     """
     check_address(address)
     require_ray()
@@ -60,7 +60,7 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
             ray.init(**_options(address, cpus))
         except Exception as error:
             ray.shutdown()
-            raise ConfigError(f"Ray cannot be joined at {address!r}: {in_one_line(error)}.") from None
+            raise ConfigError(f"cannot connect to Ray at {address!r}: {in_one_line(error)}.") from None
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ def connected(address: str, cpus: int | None = None) -> Iterator[None]:
 
 
 def cluster_nodes() -> list[dict[str, Any]]:
-    """Return what Ray knows of the nodes of the cluster that was joined."""
+    """Return Ray's description of the nodes of the connected cluster."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()
@@ -84,12 +84,12 @@ def _options(address: str, cpus: int | None) -> dict[str, Any]:
 
 
 def check_address(address: str) -> None:
-    """Refuse what cannot be an address, before anything is asked of it."""
+    """Raise ConfigError for an invalid address, without connecting to it."""
     meant = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if meant.startswith("ray://"):
         raise ConfigError(
-            f"the Ray address is {meant!r}, of Ray Client, which cannot be used: run this on a node of the cluster "
-            "with 'auto', or by `ray job submit`."
+            f"the Ray address is {meant!r}, but Ray Client is not supported: run this on a node of the cluster with "
+            "'auto', or with `ray job submit`."
         )
     if address in (LOCAL, "auto"):
         return
@@ -99,18 +99,18 @@ def check_address(address: str) -> None:
 
 
 def _try(address: str) -> None:
-    """Find out whether a cluster lets us in."""
+    """Raise ConfigError if a trial process cannot connect to the cluster."""
     if address != "auto":
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
         except OSError as error:
             reason = error.strerror or str(error) or "no answer"
-            raise ConfigError(f"nothing can be reached at the Ray address {address}: {reason}.") from None
-    # What `ray job submit` says of a job is meant for us, and not for the trial.
+            raise ConfigError(f"cannot reach the Ray address {address}: {reason}.") from None
+    # The variables that `ray job submit` sets are meant for this process, not for the trial.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_JOB")}
     try:
-        done = subprocess.run(  # noqa: S603  # our own words, without a shell
+        done = subprocess.run(  # noqa: S603  # our own arguments, without a shell
             [sys.executable, "-P", "-c", TRIAL, address],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -118,12 +118,12 @@ def _try(address: str) -> None:
             text=True,
             timeout=ANSWER_SECONDS,
         )
-    except subprocess.TimeoutExpired as late:
-        if "Unauthenticated" in (late.stderr or b"").decode(errors="replace"):
+    except subprocess.TimeoutExpired as timeout:
+        if "Unauthenticated" in (timeout.stderr or b"").decode(errors="replace"):
             raise ConfigError(_why(address, "Unauthenticated")) from None
         raise ConfigError(
-            f"what is at the Ray address {_named(address)} does not answer as a Ray cluster within "
-            f"{ANSWER_SECONDS:.0f} seconds; `ray status` on its head says whether it runs, and at which port."
+            f"the Ray address {_named(address)} did not answer as a Ray cluster within {ANSWER_SECONDS:.0f} seconds; "
+            "run `ray status` on the head node to see whether it runs, and at which port."
         ) from None
     if done.returncode:
         refused = re.search(r"REFUSED \w+: (.*)", done.stderr)
@@ -139,33 +139,33 @@ def _why(address: str, reason: str) -> str:
     if versions := re.search(r"Ray: (\S+) Python: (\S+) .*Ray: (\S+) Python: (\S+)", reason):
         return (
             f"the cluster at the Ray address {_named(address)} has Ray {versions[1]} with Python {versions[2]}, but "
-            f"here are Ray {versions[3]} with Python {versions[4]}: they must be the same."
+            f"this process has Ray {versions[3]} with Python {versions[4]}: both must be the same."
         )
     if "Unauthenticated" in reason or "Authentication" in reason:
         return (
-            f"the cluster at the Ray address {_named(address)} asks for a token that was not given: set "
-            "RAY_AUTH_MODE=token. Ray then takes ~/.ray/auth_token, as `ray start` does where there is one, or what "
-            "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH name."
+            f"the cluster at the Ray address {_named(address)} requires an authentication token: set "
+            "RAY_AUTH_MODE=token. Ray then reads RAY_AUTH_TOKEN, the file at RAY_AUTH_TOKEN_PATH, or "
+            "~/.ray/auth_token, which `ray start` uses if it exists."
         )
     if "Could not find any running Ray" in reason:
         return "the Ray address is 'auto', but no cluster runs on this machine and RAY_ADDRESS is not set."
-    return f"Ray cannot be joined at {_named(address)}: {reason[:300].rstrip('.')}."
+    return f"cannot connect to Ray at {_named(address)}: {reason[:300].rstrip('.')}."
 
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep the handler of SIGTERM, which Ray replaces by one of its own."""
+    """Restore the SIGTERM handler, which Ray replaces with its own."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        with suppress(ValueError):  # in another thread than the main one, where Ray replaces nothing
+        with suppress(ValueError):  # outside the main thread, where Ray replaces nothing
             signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def _quiet_start() -> Iterator[None]:
-    """Send no usage statistics to Ray's makers, and print nothing about it; the cluster's own settings are its own."""
+    """Disable Ray's usage statistics and the notice about them, without changing the cluster's own settings."""
     before = os.environ.get("RAY_USAGE_STATS_ENABLED")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:

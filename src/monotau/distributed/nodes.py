@@ -1,4 +1,4 @@
-"""Whether every node of a cluster can take part: it sees the same directory, and has the same program."""
+"""Checks that every node of a cluster sees the same directory and has the same versions installed."""
 
 import os
 import secrets
@@ -14,29 +14,29 @@ from monotau.errors import ConfigError, in_one_line
 from monotau.runs.process import is_held
 
 PACKAGES = ("monotau", "torch")
-"""What must be the same everywhere, for runs to be the same wherever they are made."""
+"""Packages whose versions must match on all nodes, so that results do not depend on the node."""
 
 DEADLINE_SECONDS = 30.0
 PATIENCE_SECONDS = 5.0
-"""After which a person is told what is waited for."""
+"""Seconds without an answer after which the user is told which nodes are missing."""
 
 
 class View(NamedTuple):
-    """What a node has to say."""
+    """What a node reports about the directory and its installation."""
 
     problem: str
     """Why it cannot use the directory; empty if it can."""
     versions: dict[str, str]
     held: bool
-    """Whether it sees that the directory is locked."""
+    """Whether the node sees that the directory is locked."""
 
 
 def view(directory: str, name: str, content: str) -> View:
-    """Look at a directory from here: the file of this name is to have this content, and another is to be writable."""
+    """Check a directory from this node: the named file must have this content, and a new file must be writable."""
     place, problem = Path(directory), ""
     try:
         if (place / name).read_text() != content:
-            problem = "another directory of that name"
+            problem = "a different directory with the same path"
         own = place / f"{name}.{secrets.token_hex(8)}"
         own.write_text(content)
         own.unlink()
@@ -46,37 +46,37 @@ def view(directory: str, name: str, content: str) -> View:
 
 
 def check_nodes(directory: Path, say: Callable[[str], None]) -> None:
-    """Refuse a cluster of which some node cannot take part; `directory` is locked by this process."""
+    """Raise ConfigError if a node of the cluster is unfit for runs; this process must hold the directory's lock."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     names = {node["NodeID"]: str(node["NodeManagerAddress"]) for node in cluster_nodes() if node["Alive"]}
-    # One call for each process: what it takes to import the program is given back at once.
+    # One call per worker process, so that the memory of its imports is freed at once.
     task = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(view)
     with _token(directory) as (name, content):
-        asked = {}
+        pending = {}
         for node in names:
-            where = NodeAffinitySchedulingStrategy(node, soft=False)
-            asked[task.options(scheduling_strategy=where).remote(str(directory), name, content)] = names[node]
-        deadline, told = time.monotonic() + DEADLINE_SECONDS, False
-        while asked:
+            affinity = NodeAffinitySchedulingStrategy(node, soft=False)
+            pending[task.options(scheduling_strategy=affinity).remote(str(directory), name, content)] = names[node]
+        deadline, notified = time.monotonic() + DEADLINE_SECONDS, False
+        while pending:
             left = deadline - time.monotonic()
-            done, _ = ray.wait([*asked], timeout=max(0.0, min(PATIENCE_SECONDS, left)))
+            done, _ = ray.wait([*pending], timeout=max(0.0, min(PATIENCE_SECONDS, left)))
             for reference in done:
-                _judge(asked.pop(reference), reference, directory, say)
-            waited = ", ".join(sorted(asked.values()))
-            if asked and time.monotonic() > deadline:
-                for reference in asked:
+                _check_answer(pending.pop(reference), reference, directory, say)
+            missing = ", ".join(sorted(pending.values()))
+            if pending and time.monotonic() > deadline:
+                for reference in pending:
                     ray.cancel(reference, force=True)
-                raise ConfigError(f"no answer within {DEADLINE_SECONDS:.0f} seconds from node {waited}.")
-            if not done and not told:
-                say(f"waiting for an answer of node {waited}")
-                told = True
+                raise ConfigError(f"no answer within {DEADLINE_SECONDS:.0f} seconds from node {missing}.")
+            if not done and not notified:
+                say(f"waiting for an answer from node {missing}")
+                notified = True
 
 
 @contextmanager
 def _token(directory: Path) -> Iterator[tuple[str, str]]:
-    """Have a file that nobody else can have, within the block."""
+    """Hold a file with a unique name and content for the block."""
     name, content = f".seen-by-all-{os.getpid()}-{secrets.token_hex(8)}", secrets.token_hex(16)
     try:
         (directory / name).write_text(content)
@@ -85,7 +85,7 @@ def _token(directory: Path) -> Iterator[tuple[str, str]]:
         (directory / name).unlink(missing_ok=True)
 
 
-def _judge(node: str, reference: Any, directory: Path, say: Callable[[str], None]) -> None:
+def _check_answer(node: str, reference: Any, directory: Path, say: Callable[[str], None]) -> None:
     import ray
     from ray.exceptions import RayError, RayTaskError
 
@@ -95,19 +95,19 @@ def _judge(node: str, reference: Any, directory: Path, say: Callable[[str], None
         if "No module named 'monotau" in str(error):
             raise ConfigError(f"monotau is not installed on node {node}: install it there as it is here.") from None
         raise ConfigError(f"node {node} cannot run monotau: {in_one_line(error)[-300:]}") from None
-    except RayError as error:  # it is no node any more, and nobody will be sent there
-        say(f"[yellow]warning:[/] node {node} was lost while it was looked at ({type(error).__name__})")
+    except RayError as error:  # the node left the cluster, so no run will be scheduled there
+        say(f"[yellow]warning:[/] node {node} was lost during the check ({type(error).__name__})")
         return
-    judge(node, seen, directory, say)
+    check_view(node, seen, directory, say)
 
 
-def judge(node: str, seen: View, directory: Path, say: Callable[[str], None]) -> None:
-    """Refuse a node by what it has seen, or warn of it."""
+def check_view(node: str, seen: View, directory: Path, say: Callable[[str], None]) -> None:
+    """Raise ConfigError or warn if a node's report shows a problem."""
     for package in PACKAGES:
         if seen.versions[package] != version(package):
             raise ConfigError(
-                f"node {node} has {package} {seen.versions[package]}, but here is {version(package)}: they must be the "
-                "same, or runs are not."
+                f"node {node} has {package} {seen.versions[package]}, but this machine has {version(package)}: "
+                "versions must match, or results would depend on the node."
             )
     if seen.problem:
         raise ConfigError(
@@ -115,6 +115,6 @@ def judge(node: str, seen: View, directory: Path, say: Callable[[str], None]) ->
         )
     if not seen.held:
         say(
-            f"[yellow]warning:[/] node {node} does not see that {directory} is locked: locks do not reach over this "
-            "storage, so nothing but care keeps two processes from one run"
+            f"[yellow]warning:[/] node {node} does not see that {directory} is locked: locks do not work across this "
+            "storage, so make sure that no two processes write to the same run"
         )

@@ -1,4 +1,4 @@
-"""What a run asks of a cluster, and whether any node of it can ever give that."""
+"""Resources that a run requests from a cluster, and checks that some node has them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -7,37 +7,37 @@ from typing import Any, NamedTuple
 from monotau.errors import ConfigError
 
 FINEST = 0.0001
-"""Shares of a resource are counted in these."""
+"""Ray's resolution of fractional resources."""
 
 
 class Request(NamedTuple):
-    """What one run asks for."""
+    """Resources that one run requests."""
 
     cpus: float
     gpus: float
     memory: int
-    """Bytes; 0 asks for none."""
+    """Bytes; 0 requests none."""
 
     def resources(self) -> dict[str, float]:
-        """Return what is asked for, as nodes state what they have."""
+        """Return the request in the format of a node's resources."""
         return {"CPU": self.cpus, "GPU": self.gpus, "memory": float(self.memory)}
 
     def options(self) -> dict[str, Any]:
-        """Return what is asked for, as tasks state it."""
+        """Return the request as options of a Ray task."""
         return {"num_cpus": self.cpus, "num_gpus": self.gpus} | ({"memory": self.memory} if self.memory else {})
 
 
 def check_share(flag: str, value: float, least: float) -> None:
-    """Refuse what cannot be a number of CPUs or GPUs: shares below one, or whole numbers."""
+    """Raise ConfigError unless the value is a fraction up to 1 or a whole number, as Ray requires."""
     whole = value == 0 or FINEST <= value <= 1 or (math.isfinite(value) and value == int(value))
     if not (math.isfinite(value) and value >= least and whole):
         raise ConfigError(
-            f"{flag} is {value:g}, but must be {'0, ' * (least == 0)}a share from {FINEST} to 1, or a whole number."
+            f"{flag} is {value:g}, but must be {'0, ' * (least == 0)}a fraction from {FINEST} to 1, or a whole number."
         )
 
 
 def check_room(requests: Iterable[Request], nodes: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a request that no node could meet even if it were idle."""
+    """Raise ConfigError for a request that no node could meet even if it were idle."""
     held = {str(node["NodeManagerAddress"]): node["Resources"] for node in nodes if node["Alive"]}
     for request in requests:
         asked = request.resources()
@@ -45,8 +45,8 @@ def check_room(requests: Iterable[Request], nodes: Iterable[Mapping[str, Any]]) 
             continue
         name, has = max(held.items(), key=lambda item: _size(item[1]), default=("none", {}))
         raise ConfigError(
-            f"a run asks for {_words(asked)}, but no node has that; the largest, {name}, has {_words(has)}: lower "
-            "--cpus-per-run or --gpus-per-run, or the replay, or --force, if the cluster grows on demand."
+            f"a run requests {_words(asked)}, but no node has that; the largest, {name}, has {_words(has)}: lower "
+            "--cpus-per-run, --gpus-per-run or replay.capacity_steps, or use --force if the cluster scales on demand."
         )
 
 
@@ -60,5 +60,5 @@ def _words(resources: Mapping[str, float]) -> str:
 
 
 def counted(number: float, what: str) -> str:
-    """Write a number of things."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number:g} {what}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""Return distributions: what every head returns and everybody else talks to."""
+"""Return distributions: the output of every head, and the interface for explorers, losses and reports."""
 
 from monotau.distributions.base import Distribution, Segments
 from monotau.distributions.categorical import Categorical

@@ -71,7 +71,8 @@ def absolute_integral(
 ) -> Float[Tensor, "*batch S"]:
     """Integral of |line from start to stop| over each width; branch-free, without overflow or division by zero.
 
-    With halves a, b and s = |a| + |b| it is h (s - 2 max(-ab, 0) / s): the trapezoid less what a change of sign takes.
+    With a = start / 2, b = stop / 2 and s = |a| + |b|, it is width * (s - 2 max(-ab, 0) / s): the trapezoid, corrected
+    for a change of sign.
     """
     a, b = start / 2, stop / 2
     s = a.abs() + b.abs()
@@ -285,4 +286,4 @@ class Distribution(ABC):
         curve = self.curve()
         if curve.shape[-1] < 2:
             return curve.new_zeros(curve.shape[:-1])
-        return (~(curve.diff(dim=-1) >= 0)).to(curve.dtype).mean(dim=-1)  # what is not a number does not rise either
+        return (~(curve.diff(dim=-1) >= 0)).to(curve.dtype).mean(dim=-1)  # NaN counts as a decrease

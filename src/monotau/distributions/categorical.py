@@ -1,4 +1,4 @@
-"""Probabilities on fixed atoms: C51's distribution."""
+"""Probabilities of fixed atoms: C51's distribution."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from monotau.distributions.base import Distribution, Segments, same
 
 @dataclass(frozen=True, eq=False)
 class Categorical(Distribution):
-    """Probabilities on a set of atoms: the distribution of C51 (Bellemare et al. 2017, arXiv 1707.06887).
+    """Probabilities of a set of atoms: the distribution of C51 (Bellemare et al. 2017, arXiv 1707.06887).
 
     Args:
         atoms: Returns in non-decreasing order, shared by the batch (`[K]`) or not (`[*batch, K]`).
@@ -37,7 +37,7 @@ class Categorical(Distribution):
         return self.probs.shape[:-1]
 
     def segments(self) -> Segments:
-        """One level piece for each atom, as wide as its probability."""
+        """Return one constant piece for each atom, as wide as its probability."""
         inner = self.probs.cumsum(dim=-1)[..., :-1].clamp_max(1)
         edges = torch.cat([torch.zeros_like(self.probs[..., :1]), inner, torch.ones_like(self.probs[..., :1])], dim=-1)
         values = self.curve()
@@ -59,7 +59,7 @@ class Categorical(Distribution):
         return self.probs.log() if self.logs is None else self.logs
 
     def curve(self) -> Float[Tensor, "*batch K"]:
-        """Return the atoms: their order cannot be violated."""
+        """Return the atoms, which never decrease."""
         return self.atoms.expand(self.probs.shape)
 
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Categorical":

@@ -40,7 +40,7 @@ class Diracs(Distribution):
         return self.values.shape[:-1]
 
     def segments(self) -> Segments:
-        """One level piece for each Dirac, in the order of the fractions."""
+        """Return one constant piece for each Dirac, in the order of the fractions."""
         order = self.taus.argsort(dim=-1)
         if self.weights.ndim == 1 and order.ndim > 1:
             weights = self.weights.expand(order.shape).gather(-1, order)
@@ -56,7 +56,7 @@ class Diracs(Distribution):
         return (self.values * self.weights).sum(dim=-1)
 
     def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
-        """1-Wasserstein distance; on the same fractions the weighted mean of |difference|, nothing sorted."""
+        """1-Wasserstein distance; on the same fractions it is the weighted mean of |difference|, without sorting."""
         if isinstance(other, Diracs) and same(self.taus, other.taus) and same(self.weights, other.weights):
             return ((self.values - other.values).abs() * self.weights).sum(dim=-1)
         return super().w1(other)

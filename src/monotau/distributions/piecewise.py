@@ -39,9 +39,9 @@ class PiecewiseLinear(Distribution):
         return self.values.shape[:-1]
 
     def segments(self) -> Segments:
-        """Lines between the knots, and a level piece on each side.
+        """Return the lines between the knots, and a constant piece on each side.
 
-        Departure: read literally, the paper's sum gives the lowest quantile for tau >= p_N; here the ends hold.
+        Departure: read literally, the paper's sum gives the lowest quantile for tau >= p_N; here it stays at the last.
         """
         end = self.knots[..., :1]
         edges = torch.cat([torch.zeros_like(end), self.knots, torch.ones_like(end)], dim=-1)

@@ -12,7 +12,7 @@ from monotau.distributions.base import Distribution, Segments
 
 @dataclass(frozen=True, eq=False)
 class Point(Distribution):
-    """A certain return: the distribution of DQN, which learns the mean only.
+    """A point mass: the distribution of DQN, which learns only the mean.
 
     Args:
         value: The returns `[*batch]`.
@@ -33,7 +33,7 @@ class Point(Distribution):
         return self.value.shape
 
     def segments(self) -> Segments:
-        """One level piece."""
+        """Return one constant piece."""
         values = self.curve()
         return Segments(torch.arange(2, dtype=values.dtype, device=values.device), values, values)
 

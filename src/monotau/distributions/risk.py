@@ -26,10 +26,10 @@ RISKS = {
     "wang": "the mean after shifting the normal scores of all returns by eta: below 0 avoids risk, above 0 seeks it",
     "power": "the mean after bending the fractions of all returns by eta: below 0 avoids risk, above 0 seeks it",
 }
-"""What each measure is."""
+"""Description of each measure."""
 
-_TAKES = {"cvar": ("alpha", 0.1), "upper-cvar": ("alpha", 0.1), "wang": ("eta", -0.75), "power": ("eta", -2.0)}
-"""The parameter of each measure that has one, and its default; those of eta are IQN's, which avoid risk."""
+_PARAMETERS = {"cvar": ("alpha", 0.1), "upper-cvar": ("alpha", 0.1), "wang": ("eta", -0.75), "power": ("eta", -2.0)}
+"""Parameter and default of each measure that has one; the defaults of eta are IQN's, which avoid risk."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Risk:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in RISKS:
             raise unknown_name("risk", self.kind, RISKS)
-        name, default = _TAKES.get(self.kind, ("no parameter", 0.0))
+        name, default = _PARAMETERS.get(self.kind, ("no parameter", 0.0))
         for other in {"alpha", "eta"} - {name}:
             if getattr(self, other) is not None:
                 raise ConfigError(
                     f"risk {self.kind!r} takes {name}, but {other} is {getattr(self, other)!r}: alpha belongs to cvar "
                     "and upper-cvar, eta to wang and power."
                 )
-        if self.kind not in _TAKES:
+        if self.kind not in _PARAMETERS:
             return
         given = default if getattr(self, name) is None else getattr(self, name)
         value = float(given) if isinstance(given, Real) else math.nan
@@ -86,8 +86,8 @@ class Risk:
         object.__setattr__(self, name, value)
 
     def line(self) -> dict[str, float | int | str | None]:
-        """Return name and parameter as a dictionary, for a line of kind `eval`."""
-        name, _ = _TAKES.get(self.kind, ("", 0.0))
+        """Return name and parameter as a dictionary, for a log line of kind `eval`."""
+        name, _ = _PARAMETERS.get(self.kind, ("", 0.0))
         return {"risk": self.kind} | ({name: self._parameter} if name else {})
 
     def of(self, distribution: Distribution) -> Float[Tensor, "*batch"]:
@@ -108,25 +108,27 @@ class Risk:
         # In float64: weights are small differences, divided by widths that may be small too.
         edges = segments.edges.double()
         reached = weight(edges, self._parameter)
-        if segments.left is segments.right:  # level pieces: it does not matter where in a piece its weight lies
+        if (
+            segments.left is segments.right
+        ):  # constant pieces: the position of the weight within a piece does not matter
             return (reached.diff(dim=-1).to(segments.left.dtype) * segments.left).sum(dim=-1)
         before, after = reached[..., :-1], reached[..., 1:]
-        # By parts: a line from left to right gives right w(b) - left w(a) - (right - left) times the average of w.
-        middle = average(edges, self._parameter).clamp(before, after)  # passes them by rounding alone
+        # Integration by parts: a line from left to right gives right w(b) - left w(a) - (right - left) * average of w.
+        middle = average(edges, self._parameter).clamp(before, after)  # exceeds them only by rounding
         on_left, on_right = (middle - before).to(segments.left.dtype), (after - middle).to(segments.left.dtype)
         return (on_left * segments.left + on_right * segments.right).sum(dim=-1)
 
     @property
     def _parameter(self) -> float:
-        return float(getattr(self, _TAKES[self.kind][0]))
+        return float(getattr(self, _PARAMETERS[self.kind][0]))
 
 
 MEAN = Risk()
-"""The measure that is used where none is named."""
+"""The default measure."""
 
 
 def upper_weight(u: Float[Tensor, "*shared S1"], alpha: float) -> Float[Tensor, "*shared S1"]:
-    """Return w of upper-cvar: nothing below 1 - alpha, then evenly up to 1; beta(tau) = 1 - alpha (1 - tau)."""
+    """Return w of upper-cvar: 0 below 1 - alpha, then linear up to 1; beta(tau) = 1 - alpha (1 - tau)."""
     return (1 - (1 - u) / alpha).clamp_min(0)
 
 
@@ -136,7 +138,7 @@ def upper_average(edges: Float[Tensor, "*shared S1"], alpha: float) -> Float[Ten
 
 
 def power_weight(u: Float[Tensor, "*shared S1"], eta: float) -> Float[Tensor, "*shared S1"]:
-    """Return w of power: u^(1+|eta|), or the same seen from the other end for eta < 0.
+    """Return w of power: u^(1+|eta|), or mirrored, 1 - (1-u)^(1+|eta|), for eta < 0.
 
     IQN's beta(tau) is tau^(1/(1+|eta|)), and 1 - (1-tau)^(1/(1+|eta|)) for eta < 0.
     """
@@ -151,14 +153,14 @@ def power_average(edges: Float[Tensor, "*shared S1"], eta: float) -> Float[Tenso
 
 
 def _slopes(integral: Float[Tensor, "*shared S1"], edges: Float[Tensor, "*shared S1"]) -> Float[Tensor, "*shared S"]:
-    """Return the average over each piece of the function with that integral; 0 where a piece has no width."""
+    """Return the average over each piece of the function with this antiderivative; 0 for pieces without width."""
     widths = edges.diff(dim=-1)
     return integral.diff(dim=-1) / torch.where(widths > 0, widths, 1)
 
 
 def wang_weight(u: Float[Tensor, "*shared S1"], eta: float) -> Float[Tensor, "*shared S1"]:
     """Return w of wang: Phi(Phi^-1(u) - eta); beta(tau) = Phi(Phi^-1(tau) + eta)."""
-    # The slope at the ends is 0 or infinite: what flows back through them must not become 0 times infinity.
+    # The slope at the ends is 0 or infinite: gradients through them must not become 0 times infinity.
     inside = u.clamp(torch.finfo(u.dtype).tiny, 1 - torch.finfo(u.dtype).eps / 2)
     weight = torch.special.ndtr(torch.special.ndtri(inside) - eta)
     return torch.where(u <= 0, 0, torch.where(u >= 1, 1, weight))
@@ -170,8 +172,8 @@ _NODES, _NODE_WEIGHTS = (torch.from_numpy(numbers) for numbers in np.polynomial.
 def wang_average(edges: Float[Tensor, "*shared S1"], eta: float) -> Float[Tensor, "*shared S"]:
     """Return the average of w over each piece, by Gauss-Legendre quadrature over z = Phi^-1(u).
 
-    Over u the integrand has infinite slopes at 0 and 1; over z it is Phi(z - eta) phi(z), smooth everywhere. Beyond
-    |z| = 8 lies a mass of 1e-15, which is left out. 40 nodes are good to 1e-10 even on one piece from 0 to 1.
+    Over u the integrand has infinite slopes at 0 and 1; over z it is Phi(z - eta) phi(z), smooth everywhere. The mass
+    beyond |z| = 8, about 1e-15, is left out. With 40 nodes the error is 1e-10 even on a single piece from 0 to 1.
     """
     end = 8.0
     tail = math.erfc(end / math.sqrt(2)) / 2
@@ -188,4 +190,4 @@ _DISTORTIONS: dict[str, tuple[Weigh, Weigh]] = {
     "power": (power_weight, power_average),
     "wang": (wang_weight, wang_average),
 }
-"""For each measure w at given fractions, and the average of w between neighbouring ones."""
+"""For each measure, w at given fractions and the average of w between neighbouring fractions."""

@@ -1,4 +1,4 @@
-"""A quantile function given by an anchor and the steps between its knots: what NDQFN's heads make."""
+"""A quantile function given by an anchor and the steps between its knots: the output of NDQFN's heads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ Anchor = Literal["mean", "median", "lowest"]
 
 
 class Support(NamedTuple):
-    """The knots between which the steps of a quantile function rise, and the point that the anchor gives.
+    """The knots of a quantile function made of steps, and which point of the curve the anchor is.
 
-    At a fraction tau, the curve has climbed the share ramp_i(tau) of step i: 0 at the step's first knot, 1 at its last.
-    Everything is shared by the batch (`[K]`, `[N]`) or given for each entry.
+    At a fraction tau, the curve has risen by a share ramp_i(tau) of step i: 0 at the step's first knot, 1 at its last.
+    All tensors are shared by the batch (`[K]`, `[N]`) or given for each entry.
 
     Examples:
         >>> import torch
@@ -31,7 +31,7 @@ class Support(NamedTuple):
 
     knots: Float[Tensor, "*shared K"]
     rates: Float[Tensor, "*shared N"]
-    """How fast each ramp rises."""
+    """Slope of each ramp."""
     offsets: Float[Tensor, "*shared N"]
     """Share of each step that lies below the anchor."""
     anchor: Anchor
@@ -42,13 +42,13 @@ class Support(NamedTuple):
 
         Args:
             knots: Fractions that increase strictly inside (0, 1).
-            anchor: Point of the curve that the anchor gives: its `mean`, `median` or `lowest` quantile.
+            anchor: Point of the curve that the anchor is: its `mean`, `median` or `lowest` quantile.
 
         Returns:
             The support.
         """
         rates = 1 / knots.diff(dim=-1)
-        if anchor == "mean":  # the mean of a ramp is one less the middle of its rise
+        if anchor == "mean":  # the mean of a ramp is 1 minus the midpoint of its rise
             offsets = 1 - (knots[..., 1:] + knots[..., :-1]) / 2
         elif anchor == "median":
             offsets = ((0.5 - knots[..., :-1]) * rates).clamp(0, 1)
@@ -57,12 +57,12 @@ class Support(NamedTuple):
         return cls(knots, rates, offsets, anchor)
 
     def ramps(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M N"]:
-        """Return how much more of each step is climbed at the fractions than at the anchor."""
+        """Return the share of each step at the fractions, relative to the anchor: ramp_i(tau) - offset_i."""
         passed = taus[..., None] - self.knots[..., None, :-1]
         return passed.mul_(self.rates[..., None, :]).clamp_(0, 1).sub_(self.offsets[..., None, :])
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Support":
-        """Apply `function` to what is given for each entry."""
+        """Apply `function` to the tensors unless they are shared by the batch."""
         if self.knots.ndim == 1:
             return self
         return Support(function(self.knots), function(self.rates), function(self.offsets), self.anchor)
@@ -123,7 +123,7 @@ class Stepped(Distribution):
         return PiecewiseLinear(self.knots, self.values)
 
     def segments(self) -> Segments:
-        """Lines between the knots, and a level piece on each side."""
+        """Return the lines between the knots, and a constant piece on each side."""
         return self.lines().segments()
 
     def mean(self) -> Float[Tensor, "*batch"]:
@@ -131,13 +131,13 @@ class Stepped(Distribution):
         return self.anchors if self.support.anchor == "mean" else self.lines().mean()
 
     def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
-        """1-Wasserstein distance; on the same knots it is the mean size of the difference of the curves."""
+        """1-Wasserstein distance; on the same knots it is the mean absolute difference of the curves."""
         if isinstance(other, Stepped) and same(self.knots, other.knots):
             return PiecewiseLinear(self.knots, self.values - other.values).magnitude()
         return super().w1(other)
 
     def ramp_quantile(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
-        """Quantiles by the linear form, fast forward and backward, for the loss.
+        """Quantiles by the linear form, whose forward and backward passes are fast, for the loss.
 
         Unlike `quantile`, rounding can make the result decrease by one ulp.
         """
@@ -155,10 +155,10 @@ class Stepped(Distribution):
 
 
 def cumulate(values: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch K"]:
-    """Cumulative sums that never fall where `values[1:]` are non-negative, rounding included.
+    """Cumulative sums that never decrease if `values[1:]` are non-negative, rounding included.
 
-    On a CPU the sum runs in order and cannot fall; on other devices a parallel scan may round differently from one
-    sum to the next, so its running maximum is taken.
+    On a CPU the sum is sequential and cannot decrease; on other devices a parallel scan may round each sum differently,
+    so the running maximum is taken.
     """
     sums = values.cumsum(dim=-1)
     return sums if sums.device.type == "cpu" else sums.cummax(dim=-1).values

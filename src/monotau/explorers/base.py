@@ -1,4 +1,4 @@
-"""The contract of an explorer: it scores actions, and may learn from what is replayed."""
+"""The contract of an explorer: it scores actions, and may learn from sampled batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from monotau.replay import Batch
 
 
 class Explorer(ABC):
-    """Says how promising each action is; random actions are mixed in elsewhere, on top of every explorer."""
+    """Scores actions for acting; the policy adds epsilon's random actions on top of every explorer."""
 
     wants_target: bool = False
-    """Whether `learn` needs the target network's distributions of the replayed states and actions."""
+    """Whether `learn` needs the target network's distributions of the sampled states and actions."""
 
     wants_spread: bool = False
-    """Whether `scores` needs more than the mean of the predicted returns, which costs some heads another network."""
+    """Whether `scores` needs the predicted distributions; their means alone are cheaper for some heads."""
 
     @abstractmethod
     def scores(
@@ -30,69 +30,69 @@ class Explorer(ABC):
         prediction: Distribution,
         generator: torch.Generator | None,
     ) -> Float[Tensor, "B A"]:
-        """Return what to maximise when acting, given the online network's prediction `[B, A]`.
+        """Return the scores that acting maximises, given the online network's prediction `[B, A]`.
 
-        Without `wants_spread` that is the mean alone, as a point.
+        Without `wants_spread` the prediction is a point mass at the mean.
         """
 
     @abstractmethod
     def bonus(
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
-        """Return what exploring is thought to be worth, before any factor."""
+        """Return the exploration bonus of every action, before it is weighted."""
 
     def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
-        """Learn from a replayed batch; the default has nothing to learn."""
+        """Learn from a sampled batch; nothing by default."""
         return
 
     def rescale(self, factor: float) -> None:
-        """Take note that the unit of returns has become 1 / factor times as large; by default nothing is in it."""
+        """Multiply quantities in the unit of returns by `factor`, because the unit was divided by it."""
         return
 
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
-        """Return numbers worth logging about the bonus in the states of a batch; none by default."""
+        """Return metrics of the bonus in the states of a batch; none by default."""
         return {}
 
     def metrics(self) -> dict[str, float]:
-        """Return averages since the last call."""
+        """Return averages since the last call; none by default."""
         return {}
 
     def drain_stats(self) -> dict[str, Tensor]:
-        """Return what acting has counted since the last call or `load_state`; the default counts nothing."""
+        """Return the statistics of acting since the last call or `load_state`; none by default."""
         return {}
 
-    def merge_stats(self, lived: Mapping[str, Tensor]) -> None:
-        """Count what another's acting has: what its `lived` returned."""
+    def merge_stats(self, stats: Mapping[str, Tensor]) -> None:
+        """Add the statistics that another explorer's `drain_stats` returned; nothing by default."""
         return
 
     def optimisers(self) -> dict[str, NetworkOptimiser]:
-        """Return the optimisers of everything that is learned; the default has none."""
+        """Return all optimisers by name; none by default."""
         return {}
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that is learned, by name."""
+        """Return everything that was learned, by name; nothing by default."""
         return {}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned; the default has no state."""
+        """Restore what `state` returned; nothing by default."""
         return
 
 
 class ExplorerConfig(ABC):
-    """Settings of an explorer, which they build."""
+    """Settings of an explorer, and how to build it."""
 
     def check(self, head: HeadConfig) -> None:
-        """Refuse a head with which exploring so makes no sense; any does by default."""
+        """Raise ConfigError for a head that this explorer cannot work with; by default it works with all."""
         return
 
     @abstractmethod
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> Explorer:
-        """Make the explorer beside a learner's networks."""
+        """Make the explorer for a learner's networks."""
 
 
-def drained(**values: list[Tensor]) -> dict[str, float]:
-    """Return the mean of each list that is not empty, and empty them."""
-    means = {name: torch.stack(line).mean().item() for name, line in values.items() if line}
-    for line in values.values():
-        line.clear()
+def drain_means(**values: list[Tensor]) -> dict[str, float]:
+    """Return the mean of each list that is not empty, and clear all lists."""
+    means = {name: torch.stack(recent).mean().item() for name, recent in values.items() if recent}
+    for recent in values.values():
+        recent.clear()
     return means

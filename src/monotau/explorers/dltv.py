@@ -13,7 +13,7 @@ from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError
-from monotau.explorers.base import Explorer, ExplorerConfig, drained
+from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
 from monotau.networks import HeadConfig, Network, Role
 from monotau.networks.factory import NetworkFactory
 
@@ -30,14 +30,14 @@ class Dltv(ExplorerConfig):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.c) and self.c >= 0):
-            raise ConfigError(f"explorer.c is {self.c}, but must be a number that is not negative.")
+            raise ConfigError(f"explorer.c is {self.c}, but must be finite and not negative.")
 
     def check(self, head: HeadConfig) -> None:
-        """Refuse a head whose distributions are points."""
+        """Raise ConfigError for a head that predicts only a mean."""
         if not head.has_spread:
             raise ConfigError(
-                f"explorer 'dltv' explores by the spread of returns, but this head ({type(head).__name__.lower()}) "
-                "learns a single value: there is nothing to explore by; use a distributional head, or explorer 'dpe'."
+                f"explorer 'dltv' needs the spread of returns, but this head ({type(head).__name__.lower()}) "
+                "learns a single value, so the bonus would always be 0; use a distributional head, or explorer 'dpe'."
             )
 
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> "DltvExplorer":
@@ -46,19 +46,19 @@ class Dltv(ExplorerConfig):
 
 
 class DltvExplorer(Explorer):
-    """Counts its greedy decisions: they are the time t with which the bonus decays; random steps do not count."""
+    """Counts its decisions as the time t over which the bonus decays; random actions do not count."""
 
     wants_spread = True
 
     def __init__(self, config: Dltv, online: Network) -> None:
         self.config, self.online = config, online
         self.decisions = 0
-        self._told = 0  # of these decisions others know
-        self.seen: list[Tensor] = []
+        self._reported = 0  # decisions that `drain_stats` has returned or that came from another explorer
+        self.recent_bonuses: list[Tensor] = []
 
     @property
     def weight(self) -> float:
-        """c_t at the decision to come; the first has none, since log 1 = 0."""
+        """c_t of the next decision; 0 for the first, since log 1 = 0."""
         t = self.decisions + 1
         return self.config.c * math.sqrt(math.log(t) / t)
 
@@ -68,37 +68,37 @@ class DltvExplorer(Explorer):
         prediction: Distribution,
         generator: torch.Generator | None,
     ) -> Float[Tensor, "B A"]:
-        """Mean return plus the decayed upper deviation, both of one prediction."""
+        """Return the mean return plus the weighted upper deviation of the same prediction."""
         bonus = self.weight * prediction.upper_variance().sqrt()
         self.decisions += len(observations)
-        self.seen.append(bonus.mean())
+        self.recent_bonuses.append(bonus.mean())
         return prediction.mean() + bonus
 
     def bonus(
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
-        """Upper deviation, before its weight."""
+        """Return the upper deviation, before it is weighted."""
         fractions = self.online.fractions(Role.ACT, len(observations), generator)
         return self.online.predict(observations, fractions).upper_variance().sqrt()
 
     def metrics(self) -> dict[str, float]:
-        """Mean of the weighted bonus since the last call."""
-        return drained(bonus_mean=self.seen)
+        """Return the mean weighted bonus since the last call."""
+        return drain_means(bonus_mean=self.recent_bonuses)
 
     def drain_stats(self) -> dict[str, Tensor]:
         """Return the number of new decisions."""
-        fresh, self._told = self.decisions - self._told, self.decisions
-        return {"decisions": torch.tensor(fresh)}
+        new, self._reported = self.decisions - self._reported, self.decisions
+        return {"decisions": torch.tensor(new)}
 
-    def merge_stats(self, lived: Mapping[str, Tensor]) -> None:
-        """Count another's decisions."""
-        count = int(lived["decisions"])
-        self.decisions, self._told = self.decisions + count, self._told + count
+    def merge_stats(self, stats: Mapping[str, Tensor]) -> None:
+        """Add another explorer's decisions."""
+        count = int(stats["decisions"])
+        self.decisions, self._reported = self.decisions + count, self._reported + count
 
     def state(self) -> dict[str, Tensor]:
         """Return the number of decisions."""
         return {"decisions": torch.tensor(self.decisions)}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over the number of decisions."""
-        self.decisions = self._told = int(tensors["decisions"])
+        """Restore the number of decisions."""
+        self.decisions = self._reported = int(tensors["decisions"])

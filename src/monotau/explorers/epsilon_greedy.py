@@ -1,4 +1,4 @@
-"""Epsilon-greedy exploration, and the schedule of random actions under every explorer.
+"""Epsilon-greedy exploration, and the epsilon schedule that every explorer uses.
 
 Epsilon-greedy as in DQN (Mnih et al. 2015, doi 10.1038/nature14236); repeated random actions are epsilon-z-greedy
 (Dabney et al. 2021, arXiv 2006.01782).
@@ -19,31 +19,32 @@ from monotau.networks.factory import NetworkFactory
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonSchedule:
-    """Probability of a random action in training, under every explorer."""
+    """Probability of a random action in training, for every explorer."""
 
     start: float = 1.0
     """Probability until learning starts."""
     end: float = 0.01
     """Probability after the decay."""
     decay_steps: int = 250_000
-    """Steps, after the warm-up, over which it falls in a straight line from start to end."""
+    """Steps after the warm-up over which epsilon decays linearly from start to end."""
     longest_repeat: int = 1
-    """Most steps in a row for which a random action is repeated: n steps with a probability in proportion to 1/n^2
-    (epsilon-z-greedy, Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon. The longest
-    repeat falls with epsilon, to 1 at the end of the decay: single random actions are what tells good actions from
-    better ones."""
+    """Maximum number of steps for which a random action is repeated; n steps have a probability proportional to 1/n^2
+    (epsilon-z-greedy, Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon. The maximum
+    decays with epsilon, to 1 at the end, because single random actions compare similar actions better."""
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"epsilon.{name} is {getattr(self, name)}, but must be a probability, from 0 to 1.")
+                raise ConfigError(f"epsilon.{name} is {getattr(self, name)}, but must be a probability from 0 to 1.")
         if self.longest_repeat < 1:
-            raise ConfigError(f"epsilon.longest_repeat is {self.longest_repeat}, but must be at least 1: no repeats.")
+            raise ConfigError(
+                f"epsilon.longest_repeat is {self.longest_repeat}, but must be at least 1, which means no repeats."
+            )
         if self.decay_steps < 0:
             raise ConfigError(f"epsilon.decay_steps is {self.decay_steps}, but must not be negative.")
 
     def at(self, steps_since_warmup: int) -> float:
-        """Return epsilon so many steps after the warm-up (before it: the start)."""
+        """Return epsilon at a number of steps after the warm-up; `start` during the warm-up."""
         if steps_since_warmup < 0:
             return self.start
         if steps_since_warmup >= self.decay_steps:
@@ -51,7 +52,7 @@ class EpsilonSchedule:
         return self.start + (self.end - self.start) * steps_since_warmup / self.decay_steps
 
     def longest_at(self, steps_since_warmup: int) -> int:
-        """Return the most steps of a repeat so many steps after the warm-up."""
+        """Return the longest repeat at a number of steps after the warm-up."""
         if self.longest_repeat == 1 or self.start <= self.end:
             return 1
         left = (self.at(steps_since_warmup) - self.end) / (self.start - self.end)
@@ -60,7 +61,7 @@ class EpsilonSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonGreedy(ExplorerConfig):
-    """Epsilon-greedy: the action with the largest mean return, or a random one with probability epsilon.
+    """Epsilon-greedy: the action with the highest mean return, or a random one with probability epsilon.
 
     Mnih et al. 2015, doi 10.1038/nature14236.
     """
@@ -85,7 +86,7 @@ class GreedyExplorer(Explorer):
     def bonus(
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
-        """Return no bonus."""
+        """Raise ConfigError: there is no bonus."""
         raise ConfigError(
-            "this agent has no exploration bonus: its explorer is epsilon-greedy; use a preset with dpe or dltv."
+            "this agent has no exploration bonus: its explorer is epsilon-greedy; use one with dpe, deep-dpe or dltv."
         )

@@ -1,1 +1,1 @@
-"""The learner, the policies, collectors and the training loop."""
+"""The learner, policies, collectors, evaluation and the training loop."""

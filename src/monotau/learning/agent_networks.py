@@ -1,4 +1,4 @@
-"""The networks of an agent, how they choose, and where they live."""
+"""The networks of an agent, its policies, and the device they run on."""
 
 from collections.abc import Mapping
 
@@ -20,14 +20,14 @@ from monotau.replay import Replay
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of that name; `auto` is a GPU if there is one."""
+    """Return the named device; `auto` is the GPU if there is one."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device is 'cuda', but torch sees no CUDA device here; allowed: auto, cpu.")
+        raise ConfigError("device is 'cuda', but torch finds no CUDA device on this machine; allowed: auto, cpu.")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 class AgentNetworks:
-    """The networks of an agent and how they choose: all that is needed to act, none of what is needed to train."""
+    """The learner's networks, the explorer and the policies of an agent, without its replay and environments."""
 
     def __init__(self, config: Config, spec: ObservationSpec, actions: int, device: torch.device | None = None) -> None:
         device = device or pick_device(config.device)
@@ -49,29 +49,29 @@ class AgentNetworks:
         self.learner = Learner(factory, double_q=config.double_q)
         self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
         self.exploration_policy = Policy(self.learner.online, actions, self.explorer)
-        # Where the target network is a running average of the online network, it is the better policy of the two: the
-        # average leaves out how the last updates happened to move the weights.
+        # A target network that is a running average of the online network is the better policy of the two, because
+        # averaging removes the noise of the last updates.
         self.evaluated = self.learner.target if config.update.sync == "average" else self.learner.online
         self.evaluation_policy = Policy(self.evaluated, actions)
 
     @classmethod
     def blank_state(cls, config: Config, spec: ObservationSpec, actions: int) -> dict[str, Tensor]:
-        """Return what the `state` of such a networks looks like: names, types and shapes, without any memory."""
+        """Return the names, types and shapes of `state` as meta tensors, which take no memory."""
         return cls.blank(config, spec, actions).state()
 
     @classmethod
     def blank(cls, config: Config, spec: ObservationSpec, actions: int) -> "AgentNetworks":
-        """Return a networks of sizes alone, without any memory."""
+        """Return the networks on the meta device: shapes only, without memory for weights."""
         try:
-            with torch.device("meta") as nowhere:
-                return cls(config, spec, actions, nowhere)
-        except (RuntimeError, TypeError) as error:  # torch, for sizes whose product no 64 bits hold
+            with torch.device("meta") as meta:
+                return cls(config, spec, actions, meta)
+        except (RuntimeError, TypeError) as error:  # torch, for sizes whose product overflows 64 bits
             raise ConfigError(
-                f"the sizes in the settings are no network's: {' '.join(str(error).split())[:200]}"
+                f"no network can have the sizes in the settings: {' '.join(str(error).split())[:200]}"
             ) from None
 
     def state(self) -> dict[str, Tensor]:
-        """Everything learned, by name."""
+        """Return everything that was learned, by name."""
         return (
             self.learner.state()
             | prefixed("explorer", self.explorer.state())
@@ -80,24 +80,24 @@ class AgentNetworks:
         )
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         self.learner.load_state(tensors)
         self.explorer.load_state(unprefixed("explorer", tensors))
         self.scaling.load_state(unprefixed("observations", tensors))
         self.unit.load_state(unprefixed("returns", tensors))
 
     def measure_returns(self, replay: Replay, step: int) -> None:
-        """Measure the unit of returns if it is time to; where it changes, predictions in raw rewards stay."""
+        """Measure the unit of returns when due; if it changes, rescale the networks so that raw predictions stay."""
         factor = self.unit.measure(replay, step)
         if factor != 1:
             self.learner.rescale(factor)
             self.explorer.rescale(factor)
 
     def memory(self) -> int:
-        """Return the bytes of all weights, their gradients and what optimisers remember."""
+        """Return the bytes of all weights, gradients and optimiser states."""
         weights = sum(tensor.nbytes for tensor in self.state().values())
         return weights + sum(optimiser.memory() for optimiser in self.optimisers().values())
 
     def optimisers(self) -> dict[str, NetworkOptimiser]:
-        """Return all optimisers, by what they train."""
+        """Return all optimisers by the network they train."""
         return {"online": self.learner.optimiser} | self.explorer.optimisers()

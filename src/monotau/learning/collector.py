@@ -1,4 +1,4 @@
-"""Collectors gather the steps that training learns from: the contract, and the collector of this process."""
+"""Collectors gather the steps that training learns from: the contract, and a collector in this process."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
@@ -19,43 +19,43 @@ from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 @dataclass(frozen=True)
 class StepBatch:
-    """One step in each of some lanes; a lane is one environment's place in the replay."""
+    """One step in each of some lanes; a lane is one environment's section of the replay."""
 
     steps: Steps
     returns: list[float]
     """Returns of the episodes that ended in this step."""
     epsilon: float
-    """Mean probability of a random action over all lanes."""
+    """Mean epsilon over all lanes."""
     lanes: slice
     truncated_at: Shaped[np.ndarray, "E *frame"] | None = None
-    """Set if the lanes' actor died: the last frames it sent, at which its unfinished episodes are truncated."""
+    """Set if the lanes' actor died: the last frames it sent, where its unfinished episodes are truncated."""
 
 
 class Collector(ABC):
-    """Steps environments with the exploration policy of networks that are being trained."""
+    """Steps environments with the exploration policy of the networks in training."""
 
     newest: Shaped[np.ndarray, "L *frame"]
     """The newest frame of every lane after `collect`; unfinished episodes are truncated there."""
 
     def session(self, updates: int) -> AbstractContextManager[None]:
-        """Hold what collecting needs, such as processes; `updates` is how many the networks have had so far."""
+        """Hold resources such as processes during collection; `updates` is the number of updates so far."""
         return nullcontext()
 
     @abstractmethod
     def collect(self, iteration: int, step: int, steps: int) -> Generator[StepBatch]:
-        """Collect `steps` steps in freshly reset environments; `step` is the number of steps before them."""
+        """Collect `steps` steps in newly reset environments; `step` is the number of steps before them."""
 
     def learned(self, updates: int) -> None:
-        """Note that the networks have now had `updates` updates."""
+        """Tell the collector that the networks have had `updates` updates; nothing by default."""
         return
 
     def metrics(self) -> dict[str, float]:
-        """Return averages since the last call."""
+        """Return averages since the last call; none by default."""
         return {}
 
 
 class LocalCollector(Collector):
-    """Acts and steps in this process, with the current weights."""
+    """Acts and steps environments in this process, always with the current weights."""
 
     def __init__(self, config: Config, envs: EnvMaker, networks: AgentNetworks) -> None:
         self._config, self._envs, self._networks = config, envs, networks

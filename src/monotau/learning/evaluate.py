@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes on environments of their own, scored on raw rewards."""
+"""Evaluation: complete episodes in separate environments, scored by raw rewards."""
 
 import math
 from collections.abc import Callable
@@ -18,19 +18,19 @@ from monotau.networks import Network
 Act = Callable[[Shaped[np.ndarray, "E S *frame"]], Int[np.ndarray, " E"]]
 
 KEPT_STATES = 64
-"""States of an evaluation that are kept for a look at their distributions."""
+"""Maximum number of states that an evaluation keeps, to inspect the distributions predicted there."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns of finished episodes, and some of the states they went through."""
+    """Returns and lengths of finished episodes, and a sample of their states."""
 
     returns: list[float]
     lengths: list[int]
     states: Shaped[np.ndarray, "n S *frame"]
 
     def line(self) -> dict[str, float | int | str | None]:
-        """Return what a line of kind eval says."""
+        """Return the fields of a log line of kind eval."""
         return {
             "return_mean": float(np.mean(self.returns)),
             "return_std": float(np.std(self.returns)),
@@ -50,12 +50,12 @@ def evaluate(
     seed: int,
     on_episode: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
-    """Play until the episodes and steps asked for are reached, an equal share of them in each environment.
+    """Play at least the configured episodes and steps, an equal share of them in each environment.
 
-    An episode that reaches the cap counts with what it has, and the next one begins with a reset like any other.
+    An episode that reaches the cap is cut and counts with its return so far; the next one starts with a normal reset.
     """
     lanes = min(config.num_envs, config.episodes) if envs.reusable else 1
-    # Shares differ by one at most; an environment that has played its share goes on, but no longer counts.
+    # Shares differ by at most one; an environment that has played its share keeps stepping but no longer counts.
     episode_shares = [config.episodes // lanes + (lane < config.episodes % lanes) for lane in range(lanes)]
     step_share = math.ceil(config.steps / lanes)
     rollout = Rollout(envs, lanes, stack, seed)
@@ -79,7 +79,7 @@ def evaluate(
 
 
 class _Sample:
-    """Keeps at most KEPT_STATES evenly spaced states of a sequence whose length is not known before."""
+    """Keeps at most KEPT_STATES evenly spaced states of a sequence of unknown length."""
 
     def __init__(self) -> None:
         self.kept: list[np.ndarray] = []
@@ -98,20 +98,21 @@ class _Sample:
 
 
 def fine_crossing(network: Network, states: Shaped[np.ndarray, "n S *frame"], points: int = 1001) -> float:
-    """Share of falls among the changes of finely spaced quantiles, over the states and all actions.
+    """Return the share of decreases among the changes between finely spaced quantiles, over states and actions.
 
-    Of changes, not of neighbours: a function of steps is level nearly everywhere, whether it rises or falls.
+    Only changes count, because a step function is constant between most neighbouring fractions.
     """
     device = next(network.parameters()).device
     taus = torch.linspace(0, 1, points, device=device)
-    falls, changes = 0, 0
-    for state in states:  # one by one: a sampling head makes `points` passes for each
-        fallen, changed = falls_and_changes(network.quantiles(torch.from_numpy(state[None]).to(device), taus))
-        falls, changes = falls + fallen, changes + changed
-    return falls / max(changes, 1)
+    decreases, changes = 0, 0
+    for state in states:  # one at a time: a sampling head makes `points` passes for each
+        curves = network.quantiles(torch.from_numpy(state[None]).to(device), taus)
+        decreased, changed = falls_and_changes(curves)
+        decreases, changes = decreases + decreased, changes + changed
+    return decreases / max(changes, 1)
 
 
 def falls_and_changes(curves: Float[Tensor, "... M"]) -> tuple[int, int]:
-    """Count neighbours that fall, or are no numbers, and neighbours that differ at all."""
+    """Count the neighbouring quantiles that decrease or are NaN, and those that differ at all."""
     steps = curves.diff(dim=-1)
     return int((~(steps >= 0)).sum()), int((steps != 0).sum())

@@ -1,4 +1,4 @@
-"""The learner: online and target network, and one update of the online one."""
+"""The learner: the online and the target network, and one update of the online network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,30 +16,30 @@ from monotau.replay import Batch, Priority
 
 
 class Draws(NamedTuple):
-    """Every random number of an update but the noise of layers: drawn before, so that the rest is a pure function."""
+    """All random fractions of an update, drawn in advance so that the losses are a pure function of them."""
 
     choice: Float[Tensor, "B n"]
-    """For choosing the best next actions."""
+    """For selecting the greedy next actions."""
     target: Float[Tensor, "T n"]
-    """For the target network: next states, or replayed and next states."""
+    """For the target network: next states, or sampled and next states."""
     prediction: Float[Tensor, "B n"]
     """For the online network's prediction."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What an update leaves behind for others."""
+    """Results of an update that the replay and the explorer need."""
 
     losses: Float[Tensor, " B"]
     """Loss of each transition, without importance weights."""
     priorities: Float[Tensor, " B"]
-    """The losses again, or how far the means of prediction and target are apart, as asked for."""
+    """The losses, or the absolute TD errors between the means of prediction and target if these were asked for."""
     current: Estimate | None
-    """The target network's distributions of the replayed states and actions, where asked for."""
+    """The target network's distributions of the sampled states and actions, if asked for."""
 
 
 class Learner:
-    """Fits the online network to Bellman targets made with the target network."""
+    """Fits the online network to Bellman targets from the target network."""
 
     def __init__(self, factory: NetworkFactory, *, double_q: bool) -> None:
         self.online = factory.make("online")
@@ -52,7 +52,7 @@ class Learner:
     def update(
         self, batch: Batch, generator: torch.Generator, *, with_current: bool, priority: Priority | None = None
     ) -> Update:
-        """One step on a batch; `with_current` adds the target's view of the replayed pairs, by the same pass."""
+        """Take one step on a batch; `with_current` also returns the target's distributions of the sampled pairs."""
         if self.scaling is not None:
             self.scaling.observe(batch.observations)
         for network in (self.online, self.target):
@@ -85,13 +85,13 @@ class Learner:
         with_current: bool,
         with_errors: bool = False,
     ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None, Estimate | None, Float[Tensor, " B"] | None]:
-        """Losses, what the head learns beside them, the target's view of the replayed pairs, and absolute errors.
+        """Return losses, the head's side loss, the target's distributions of the sampled pairs, and absolute TD errors.
 
-        No side effects.
+        A pure function, which can be compiled.
         """
-        constants = self.online.head.constants()  # one table for the passes over this state and the next
+        constants = self.online.head.constants()  # shared by the passes over the current and the next states
         current, target = self._targets(batch, draws, constants, target_constants, with_current=with_current)
-        losses, side, errors = self.online.losses_and_errors(
+        losses, side, errors = self.online.losses(
             batch.observations, batch.actions, draws.prediction, constants, target, with_errors=with_errors
         )
         return losses, side, current, errors
@@ -99,18 +99,18 @@ class Learner:
     def _targets(
         self, batch: Batch, draws: Draws, constants: Constants, target_constants: Constants, *, with_current: bool
     ) -> tuple[Estimate | None, Estimate]:
-        """Return the target's view of the replayed pairs, if asked, and the Bellman targets."""
+        """Return the target's distributions of the sampled pairs, if asked for, and the Bellman targets."""
         best = self._online_choice(batch, draws, constants) if self.double_q else None
-        current, future = self._target_view(batch, best, draws, target_constants, with_current=with_current)
+        current, future = self._target_distributions(batch, best, draws, target_constants, with_current=with_current)
         return current, Estimate(future.distribution.affine(batch.discounts, batch.rewards), future.fractions)
 
     @torch.no_grad()
     def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:
-        """Best next actions by the online network (double Q-learning)."""
+        """Return the greedy next actions of the online network (double Q-learning)."""
         return self.online.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
 
     @torch.no_grad()
-    def _target_view(
+    def _target_distributions(
         self,
         batch: Batch,
         best: Int[Tensor, " B"] | None,
@@ -119,27 +119,27 @@ class Learner:
         *,
         with_current: bool,
     ) -> tuple[Estimate | None, Estimate]:
-        """Target network's distributions of the replayed pairs, if asked, and of the best next ones, in one pass."""
+        """Return the target's distributions of the sampled pairs, if asked for, and of the next ones, in one pass."""
         size = len(batch.actions)
         if best is None and self.target.head.samples:
-            # A sampling head picks actions by fractions of their own, hence by a pass of its own.
+            # A sampling head selects actions with separate fractions, which takes a separate pass.
             best = self.target.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
         observations, actions = batch.next_observations, best
         if with_current:
             observations = torch.cat([batch.observations, observations])
             actions = None if best is None else torch.cat([batch.actions, best])
-        view: Distribution = self.target(observations, draws.target, constants, actions)
-        if best is None:  # all actions are in view: take the best of the next states from the same pass
-            best = view.rows(len(observations) - size, len(observations)).mean().argmax(dim=1)
-            view = view.take(torch.cat([batch.actions, best]) if with_current else best)
-        estimate = Estimate(view, draws.target)
+        predicted: Distribution = self.target(observations, draws.target, constants, actions)
+        if best is None:  # all actions were predicted: select the best next ones from the same pass
+            best = predicted.rows(len(observations) - size, len(observations)).mean().argmax(dim=1)
+            predicted = predicted.take(torch.cat([batch.actions, best]) if with_current else best)
+        estimate = Estimate(predicted, draws.target)
         if not with_current:
             return None, estimate
         return estimate.rows(0, size), estimate.rows(size, 2 * size)
 
     @torch.no_grad()
     def sync(self, share: float = 1.0) -> None:
-        """Move the target network's weights by a share of the way to the online network's; 1 copies them."""
+        """Move the target network's weights by a share of the way towards the online network's; 1 copies them."""
         if share == 1:
             self.target.load_state_dict(self.online.state_dict())
         else:
@@ -148,37 +148,37 @@ class Learner:
         self.target.invalidate_cache()
 
     def rescale(self, factor: float) -> None:
-        """Multiply what both networks predict, as the unit of returns has become 1 / factor times as large."""
+        """Multiply the predictions of both networks by `factor`, because the unit of returns was divided by it."""
         self.online.rescale(factor)
         self.target.rescale(factor)
 
     def finite(self) -> bool:
-        """Whether every weight of the online network is still a number."""
+        """Whether all weights of the online network are finite."""
         return all(bool(parameter.isfinite().all()) for parameter in self.online.parameters())
 
     @torch.no_grad()
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
-        """Numbers worth logging about the online network's distributions in the states of a batch."""
+        """Return metrics of the online network's distributions in the states of a batch."""
         states, count = batch.observations, len(batch.actions)
-        view = self.online.predict(states, self.online.fractions(Role.LEARN, count, generator))
-        calm = view
+        sampled = self.online.predict(states, self.online.fractions(Role.LEARN, count, generator))
+        shared = sampled
         if self.online.head.samples:
-            # The same fractions in all states: differences by chance would hide that there are no others.
-            calm = self.online.predict(states, self.online.fractions(Role.ACT, 1, None).expand(count, -1))
-        best = calm.mean().max(dim=1).values
-        # A q_std of about zero means that all states look alike to the network: its features have died.
+            # The same fractions in all states: sampling noise would hide that the states have the same value.
+            shared = self.online.predict(states, self.online.fractions(Role.ACT, 1, None).expand(count, -1))
+        best = shared.mean().max(dim=1).values
+        # A q_std of about zero means that the network does not distinguish states: its features have died.
         numbers = {"q_mean": best.mean().item(), "q_std": best.std(correction=0).item()}
-        numbers["crossing"] = view.crossing().mean().item()
-        if (states != states[:1]).any():  # a single state has nothing to be told apart from
-            size = calm.magnitude().mean().clamp_min(torch.finfo(torch.float32).tiny)
+        numbers["crossing"] = sampled.crossing().mean().item()
+        if (states != states[:1]).any():  # both need at least two different states
+            size = shared.magnitude().mean().clamp_min(torch.finfo(torch.float32).tiny)
             numbers["q_contrast"] = (best.std(correction=0) / size).item()
             numbers["dead_features"] = (self.online.torso(states) == 0).all(dim=0).float().mean().item()
-        return numbers | self.online.head.statistics(view) | self._beyond(batch, generator)
+        return numbers | self.online.head.statistics(sampled) | self._outside_support(batch, generator)
 
-    def _beyond(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
-        """Share of the Bellman targets' mass that the head cannot hold, and how far outside their furthest mean lies.
+    def _outside_support(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
+        """Return the share of the Bellman targets' mass outside the head's support, and the largest overshoot.
 
-        The unit of that distance is half of the head's reach.
+        Overshoot is the distance of a target's mean from the support, in half-widths of the support.
         """
         if self.online.head.reach is None:
             return {}
@@ -189,17 +189,17 @@ class Learner:
         )
         mean = target.distribution.mean()
         return {
-            # What is cut off by rounding alone is no loss.
+            # Rounding errors do not count.
             "clipped": target.distribution.outside(low - 1e-3 * half, high + 1e-3 * half).mean().item(),
             "overshoot": torch.maximum(low - mean, mean - high).max().clamp_min(0).item() / half,
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Weights of both networks, by name."""
+        """Return the weights of both networks, by name."""
         return prefixed("online", self.online.state_dict()) | prefixed("target", self.target.state_dict())
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over weights that `state` returned."""
+        """Restore the weights that `state` returned."""
         for name, network in (("online", self.online), ("target", self.target)):
             network.load_state_dict(unprefixed(name, tensors))
             network.invalidate_cache()

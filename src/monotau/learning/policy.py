@@ -1,4 +1,4 @@
-"""Policies: greedy in the mean return, in a risk measure or in an explorer's scores, with random actions mixed in."""
+"""Policies: greedy with respect to the mean return, a risk measure or an explorer's scores, plus random actions."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ from monotau.networks.devices import sent
 
 
 class RandomActions:
-    """Draws random actions and says which environments take them; an action may go on for several steps."""
+    """Draws random actions and which environments take them; an action may be repeated for several steps."""
 
     def __init__(self, lanes: int, actions: int) -> None:
         self._actions = actions
@@ -24,39 +24,39 @@ class RandomActions:
     def draw(
         self, epsilon: float | Float[np.ndarray, " E"], rng: np.random.Generator, longest: int = 1
     ) -> tuple[Int[np.ndarray, " E"], Bool[np.ndarray, " E"]]:
-        """Return an action for each environment, and whether it is to be taken: in a share `epsilon` of all steps.
+        """Return a random action for each environment, and whether to take it, with probability `epsilon` overall.
 
-        A random action that begins now goes on for at most `longest` steps.
+        A random action that starts now lasts for at most `longest` steps.
         """
         lanes = len(self._left)
-        fresh, chance = rng.integers(self._actions, size=lanes), rng.random(lanes)
+        drawn, chance = rng.integers(self._actions, size=lanes), rng.random(lanes)
         if longest == 1 and not self._left.any():
-            return fresh, chance < epsilon
-        reached, mean = _lengths(longest)
-        # Repeats of this mean length must begin less often, for their share of the steps to be epsilon.
-        begins = (self._left == 0) & (chance * (epsilon + mean * (1 - epsilon)) < epsilon)
-        self._current = np.where(begins, fresh, self._current)
-        self._left = np.where(begins, 1 + np.searchsorted(reached, rng.random(lanes), side="right"), self._left)
+            return drawn, chance < epsilon
+        cumulative, mean = _repeat_lengths(longest)
+        # Longer repeats must start less often, so that random actions still take a share epsilon of all steps.
+        starts = (self._left == 0) & (chance * (epsilon + mean * (1 - epsilon)) < epsilon)
+        self._current = np.where(starts, drawn, self._current)
+        self._left = np.where(starts, 1 + np.searchsorted(cumulative, rng.random(lanes), side="right"), self._left)
         taken = self._left > 0
         self._left = self._left - taken
         return self._current.copy(), taken
 
 
 @cache
-def _lengths(longest: int) -> tuple[Float[np.ndarray, " n"], float]:
-    """Chances that a repeat is of at most 1, 2, ... steps but not all, and its mean length.
+def _repeat_lengths(longest: int) -> tuple[Float[np.ndarray, " n"], float]:
+    """Return the cumulative probabilities of repeat lengths, without the last, and the mean length.
 
-    The chance of a length is in proportion to one over its square.
+    The probability of a length is proportional to one over its square.
     """
-    shares = 1.0 / np.arange(1, longest + 1) ** 2
-    shares /= shares.sum()
-    return shares.cumsum()[:-1], float(shares @ np.arange(1, longest + 1))
+    probabilities = 1.0 / np.arange(1, longest + 1) ** 2
+    probabilities /= probabilities.sum()
+    return probabilities.cumsum()[:-1], float(probabilities @ np.arange(1, longest + 1))
 
 
 class Policy:
-    """Chooses actions: at random with probability epsilon, else by the explorer's scores.
+    """Selects actions: random with probability epsilon, else those with the explorer's highest score.
 
-    Without an explorer the score of an action is `risk` of its return: the mean, if nothing else is asked for.
+    Without an explorer, the score is the `risk` measure of the return, by default its mean.
     """
 
     def __init__(self, network: Network, actions: int, explorer: Explorer | None = None, risk: Risk = MEAN) -> None:
@@ -73,10 +73,10 @@ class Policy:
         noise: RandomActions | None = None,
         longest: int = 1,
     ) -> Int[np.ndarray, " E"]:
-        """Choose one action for each environment, which may have its own epsilon.
+        """Select one action for each environment, each of which may have its own epsilon.
 
-        Networks are run only for actions that are not random. `noise` remembers random actions that go on, for at most
-        `longest` steps; without it each is for one step.
+        Networks run only where the action is not random. `noise` tracks repeated random actions, of at most `longest`
+        steps; without it, random actions are not repeated.
         """
         actions, random = (noise or RandomActions(len(observations), self.actions)).draw(epsilon, rng, longest)
         greedy = ~random
@@ -90,11 +90,11 @@ class Policy:
     def best(
         self, observations: Shaped[np.ndarray, "E S *frame"], generator: torch.Generator | None
     ) -> Int[np.ndarray, " E"]:
-        """Return the action with the highest score in each observation."""
+        """Return the action with the highest score for each observation."""
         (batch,) = sent((torch.from_numpy(observations),), self.device)
         if self.explorer is None:
             return self.risk.of(self._prediction(batch, generator, self.risk == MEAN)).argmax(dim=1).cpu().numpy()
-        self.network.resample_noise(generator)  # noise of the weights is for those who explore
+        self.network.resample_noise(generator)  # noisy weights are for exploration only
         prediction = self._prediction(batch, generator, mean_only=not self.explorer.wants_spread)
         scores = self.explorer.scores(batch, prediction, generator)
         self.network.resample_noise(None)
@@ -103,7 +103,7 @@ class Policy:
     def _prediction(
         self, batch: Shaped[Tensor, "E S *frame"], generator: torch.Generator | None, mean_only: bool
     ) -> Distribution:
-        """Return distributions of all actions, or points at their means, which may take less work."""
+        """Return the distributions of all actions, or point masses at their means, which may be cheaper."""
         fractions = self.network.fractions(Role.ACT, len(batch), generator)
         if mean_only:
             return Point(self.network.predict_values(batch, fractions))

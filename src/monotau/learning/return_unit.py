@@ -1,4 +1,4 @@
-"""The unit in which returns are learned: measured from rewards, so that their size does not matter."""
+"""The unit in which returns are learned: measured from data, so that the scale of rewards does not matter."""
 
 import math
 
@@ -11,23 +11,23 @@ from monotau.errors import ConfigError
 from monotau.replay import Replay
 
 NEWEST_STEPS = 10_000
-"""Steps that a measurement looks at."""
+"""Number of newest steps that a measurement uses."""
 RETRY_STEPS = 100
-"""Steps between two looks while every reward was zero."""
+"""Steps between measurements as long as all rewards are zero."""
 TOLERANCE = 2.0
-"""A new measurement counts if it is this many times larger or smaller than the unit in use."""
+"""The unit changes only if a measurement is larger or smaller by more than this factor."""
 SHARE = 0.25
-"""Of the returns' deviation that is the unit. With all of it control wavers: an update moves values too far."""
+"""The unit as a share of the returns' deviation. With 1, updates move values too far and control is unstable."""
 LEAST_SHARE = 0.1
-"""Of the returns' size that counts as their deviation at least: what is many units away is slow to reach."""
+"""Lower bound of the deviation, as a share of the returns' size: values many units from 0 take long to learn."""
 ROUNDING = 1e-6
-"""Returns that deviate by less than this share of their size are the same."""
+"""Returns that deviate by less than this share of their size count as equal."""
 
 
 class ReturnUnit:
-    """Measured when learning starts and looked at again each time the number of steps has doubled.
+    """The unit of returns: measured when learning starts, and again each time the number of steps has doubled.
 
-    Networks, losses and bonuses are in this unit; whoever shows their numbers multiplies by `value`.
+    Networks, losses and bonuses are in this unit; multiply by `value` to convert them to raw rewards.
     """
 
     def __init__(self, given: float | None) -> None:
@@ -37,7 +37,7 @@ class ReturnUnit:
         self._next_step = 0
 
     def measure(self, replay: Replay, step: int) -> float:
-        """Measure the unit on the newest steps if it is time to; return the old one, if there was one, over the new."""
+        """Measure the unit on the newest steps when due; return the old unit divided by the new one, or 1."""
         if self.given is not None or step < self._next_step:
             return 1.0
         found = measure(replay.recent_returns(NEWEST_STEPS))
@@ -55,28 +55,31 @@ class ReturnUnit:
         return factor
 
     def state(self) -> dict[str, Tensor]:
-        """Return the unit, whether it was measured, and when it is looked at next."""
+        """Return the unit, whether it was measured, and the step of the next measurement."""
         return {"unit": torch.tensor([self.value, self.measured, self._next_step], dtype=torch.float64)}
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         value, measured, next_step = tensors["unit"].tolist()
         if not (math.isfinite(value) and value > 0 and math.isfinite(next_step)):
-            raise ConfigError(f"the unit of returns is {value}, looked at in step {next_step}: no run wrote that.")
+            raise ConfigError(
+                f"the unit of returns is {value}, due again at step {next_step}, but both must be finite and the unit "
+                "above 0: the file was not written by a run."
+            )
         self.value, self.measured, self._next_step = value, bool(measured), int(next_step)
 
 
 def measure(returns: Float64[np.ndarray, " N"]) -> float | None:
-    """Return a quarter of the mean deviation of discounted returns from their median, or nothing if all are zero.
+    """Return a quarter of the mean deviation of discounted returns from their median; None if all returns are zero.
 
-    Returns, not rewards: a network that must predict 100 times its unit takes thousands of updates to get there, and
-    while it climbs, high quantiles run ahead of the targets and low ones stay behind, so that spread is invented.
-    Returns of zero say that nothing was met, and are left out.
+    It uses returns, not rewards: a network that must predict 100 times its unit takes thousands of updates to get
+    there, and meanwhile high quantiles run ahead of the targets and low ones lag behind, which adds spurious spread.
+    Returns of zero carry no information about the scale and are left out.
     """
-    present = returns[returns != 0]
-    if not present.size:
+    nonzero = returns[returns != 0]
+    if not nonzero.size:
         return None
-    size = float(np.abs(present).mean())
-    deviation = float(np.abs(present - np.median(present)).mean())
+    size = float(np.abs(nonzero).mean())
+    deviation = float(np.abs(nonzero - np.median(nonzero)).mean())
     unit = SHARE * (max(deviation, LEAST_SHARE * size) if deviation > ROUNDING * size else size)
     return unit if math.isfinite(unit) and unit > 0 else None

@@ -23,17 +23,17 @@ class Outcome:
 
 
 class Rollout:
-    """Steps a vector of environments, stacks their frames and keeps their returns."""
+    """Steps a vector of environments, stacks their frames and tracks the returns of their episodes."""
 
     def __init__(self, factory: EnvMaker, num_envs: int, stack: int, seed: int, first_step: int | None = None) -> None:
-        """Start them; `first_step` is that of training, and without it they are for an evaluation."""
+        """Make and reset the environments; `first_step` is the training step, None for an evaluation."""
         self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step or 0
         self._stage = "evaluation step" if first_step is None else "step"
-        with self._named():
+        with self._located_errors():
             self.envs: VectorEnv = factory.make_vector(num_envs)
         try:
-            with self._named():
-                # Gymnasium seeds environment i with seed + i, as 32 bits in some environments.
+            with self._located_errors():
+                # Gymnasium seeds environment i with seed + i, which some environments store in 32 bits.
                 raw, _ = self.envs.reset(seed=seed % 2**31)
             frames = self._frames(raw)
         except EnvironmentFault:
@@ -45,10 +45,10 @@ class Rollout:
         self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
 
     def step(self, actions: Int[np.ndarray, " E"]) -> Outcome:
-        """Take one step in every environment; whatever is not a number stops here."""
+        """Take one step in every environment; NaN or infinite observations and rewards raise EnvironmentFault."""
         before = self.observations[:, -1].copy()
         self.step_count += len(actions)
-        with self._named():
+        with self._located_errors():
             raw, rewards, terminated, truncated, info = self.envs.step(actions + self.factory.action_start)
         self._check_rewards(rewards)
         frames = self._frames(raw)
@@ -65,7 +65,7 @@ class Rollout:
     def _advance(
         self, frames: Shaped[np.ndarray, "E *frame"], ended: Bool[np.ndarray, " E"], rewards: Float[np.ndarray, " E"]
     ) -> list[tuple[int, float, int]]:
-        """Move on to the next observations and return the episodes that ended."""
+        """Update observations, returns and lengths, and return the episodes that ended."""
         self.returns += rewards
         self.lengths += 1
         if self.observations.shape[1] > 1:
@@ -80,45 +80,45 @@ class Rollout:
         return finished
 
     def _frames(self, raw: np.ndarray) -> np.ndarray:
-        with self._named():
+        with self._located_errors():
             return self.spec.frame(np.asarray(raw))
 
     @property
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"{self.factory.name}, {self._stage} {self.step_count}"
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Name environment and step in what goes wrong with the environment."""
+    def _located_errors(self) -> Iterator[None]:
+        """Add the environment's name and the step to its errors."""
         try:
             yield
-        except ConfigError:  # what the caller can mend
+        except ConfigError:  # already tells the caller what to fix
             raise
         except EnvironmentFault as fault:
-            raise EnvironmentFault(f"{self._place}: {fault}") from fault.__cause__
-        except Exception as error:  # foreign code, which may raise anything
-            raise EnvironmentFault(f"{self._place}: it raised {in_one_line(error)}") from error
+            raise EnvironmentFault(f"{self._location}: {fault}") from fault.__cause__
+        except Exception as error:  # third-party code may raise anything
+            raise EnvironmentFault(f"{self._location}: it raised {in_one_line(error)}") from error
 
     def _check_rewards(self, rewards: np.ndarray) -> None:
-        with np.errstate(over="ignore"):  # what float32, in which rewards are stored, cannot hold becomes infinite
+        with np.errstate(over="ignore"):  # values beyond float32, in which batches hold rewards, become infinite
             bad = np.flatnonzero(~np.isfinite(np.asarray(rewards).astype(np.float32)))
         if bad.size:
             raise EnvironmentFault(
-                f"{self._place}: the environment returned the reward {rewards[bad[0]]}, which float32 cannot "
-                "hold as a finite number; learning from it would spread to every weight."
+                f"{self._location}: the environment returned the reward {rewards[bad[0]]}, which float32 cannot "
+                "hold as a finite number; learning from it would make every weight NaN."
             )
 
     def cut_beyond(self, most_steps: int) -> list[tuple[int, float, int]]:
-        """Count episodes that have grown to `most_steps` as finished, with what they have, and start new ones.
+        """End episodes that have lasted `most_steps` with their return so far, and start new ones.
 
-        Their environments are reset, the others left alone: every vector that `EnvMaker` makes has a `reset_mask`.
-        No seed is given, so what follows is decided by the first one, as after an episode that ended by itself.
+        Only their environments are reset: every vector that `EnvMaker` makes supports `reset_mask`. The reset has no
+        seed, so the random state continues as after an episode that ended by itself.
         """
         long = self.lengths >= most_steps
         if not long.any():
             return []
         cut = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(long)]
-        with self._named():
+        with self._located_errors():
             raw, _ = self.envs.reset(options={"reset_mask": long})
         frames = self._frames(np.asarray(raw)[long])
         self.observations[long] = 0

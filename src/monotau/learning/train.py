@@ -1,4 +1,4 @@
-"""Training, readable top to bottom: iterations of acting, storing and learning, with an evaluation after each."""
+"""The training loop: iterations of acting, storing and learning, each followed by an evaluation."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ from monotau.replay import Batch, Layout
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 IN_UNITS = {"q_mean", "q_std", "bonus_mean", "bonus_taken", "bonus_other"}
-"""Numbers that networks work out in the unit of returns, and that are logged in raw rewards."""
+"""Metrics that networks compute in the unit of returns and that are logged in raw rewards."""
 
 
 def layout_of(config: Config, spec: ObservationSpec) -> Layout:
-    """Return what the replay of a run must know."""
+    """Return the layout of a run's replay."""
     return Layout(
         lanes=config.lanes,
         frame_shape=spec.shape,
@@ -39,7 +39,7 @@ def layout_of(config: Config, spec: ObservationSpec) -> Layout:
 
 @runtime_checkable
 class Log(Protocol):
-    """Takes the lines of a run; `monotau.runs.metrics` writes them to files."""
+    """Receives the log lines of a run; `monotau.runs.metrics` writes them to files."""
 
     lines: list[dict[str, Any]]
     """All lines so far."""
@@ -48,13 +48,13 @@ class Log(Protocol):
         """Add a line of kind train, eval or warning."""
 
     def of(self, kind: str) -> Sequence[Mapping[str, Any]]:
-        """Return the lines of a kind."""
+        """Return all lines of a kind."""
 
     def sync(self) -> Mapping[str, Any]:
-        """Force the lines to disk, and return a record of the files."""
+        """Flush the lines to disk, and return a record of the files."""
 
     def close(self) -> None:
-        """Finish the files."""
+        """Close the files."""
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ class Display(Protocol):
     """Shows progress; `monotau.runs.progress` draws a bar on a terminal."""
 
     def bar(self, total_steps: int, done_steps: int) -> AbstractContextManager[None]:
-        """Show a bar while the block runs."""
+        """Show a progress bar while the block runs."""
 
     def advance(self, step: int, numbers: Mapping[str, float | None] = {}, stage: str = "training") -> None:
         """Move the bar to a step and show new numbers."""
@@ -72,7 +72,7 @@ class Display(Protocol):
 
 
 class Training:
-    """One run: networks, replay and progress. The unit of progress is the iteration."""
+    """One run: its networks, replay and progress, which is counted in iterations."""
 
     def __init__(
         self,
@@ -100,19 +100,19 @@ class Training:
             yield
 
     def iterate(self, total_steps: int) -> bool:
-        """Act, store and learn for an iteration, from fresh environments to the cut of the episodes in flight.
+        """Act, store and learn for one iteration, which starts with new environments and truncates open episodes.
 
-        Does nothing, and says so, when `total_steps` are done.
+        Return False without doing anything if `total_steps` are done.
         """
         steps = min(self.config.iteration_steps, total_steps - self.step)
         if steps <= 0:
             return False
         config, learner, explorer = self.config, self.networks.learner, self.networks.explorer
-        drawing = numpy_stream(config.seed, "replay", self.iteration)
-        learning = torch_stream(config.seed, "learn", self.iteration)
+        sampling_rng = numpy_stream(config.seed, "replay", self.iteration)
+        learning_rng = torch_stream(config.seed, "learn", self.iteration)
         optimisers, averaged = tuple(self.networks.optimisers().values()), config.update.sync == "average"
         window = _Window(self.step, self.updates)
-        explorer.metrics()  # what it has averaged since the last line is left behind, as the window's numbers are
+        explorer.metrics()  # discard averages from before this window
         try:
             with closing(self.collector.collect(self.iteration, self.step, steps)) as batches:
                 for collected in batches:
@@ -126,13 +126,13 @@ class Training:
                         for optimiser in optimisers:
                             optimiser.set_progress(self.step / config.steps)
                         for _ in range(passed(before, self.step, config.update.every_steps)):
-                            batch = self.replay.sample(config.update.batch_size, drawing, self.networks.unit.value)
+                            batch = self.replay.sample(config.update.batch_size, sampling_rng, self.networks.unit.value)
                             batch = batch.to(self.networks.device)
                             self.batch = batch
                             update = learner.update(
-                                batch, learning, with_current=explorer.wants_target, priority=self.replay.priority
+                                batch, learning_rng, with_current=explorer.wants_target, priority=self.replay.priority
                             )
-                            explorer.learn(batch, update.current, learning)
+                            explorer.learn(batch, update.current, learning_rng)
                             if self.replay.priority is not None:
                                 self.replay.update(batch.index, update.priorities.cpu().numpy())
                             if averaged:
@@ -147,7 +147,7 @@ class Training:
                         window = _Window(self.step, self.updates)
             self.replay.cut(self.collector.newest)
             if not learner.finite():
-                raise Divergence("weights are no longer finite numbers")
+                raise Divergence("the weights became NaN or infinite")
         except Divergence as divergence:
             rate = config.optimiser.learning_rate
             raise Divergence(
@@ -158,7 +158,7 @@ class Training:
         return True
 
     def evaluation_due(self, total_steps: int) -> bool:
-        """Whether the iteration just done is followed by an evaluation, as the last one always is."""
+        """Whether an evaluation follows the last iteration, as it always does at the end of training."""
         return self.iteration % self.config.evaluation.every_iterations == 0 or self.step >= total_steps
 
     def evaluate(self) -> Evaluation:
@@ -187,7 +187,7 @@ class Training:
         return evaluation
 
     def evaluate_random(self) -> Evaluation:
-        """Evaluate uniformly random actions, for comparison; logged at step 0."""
+        """Evaluate uniformly random actions as a baseline, logged at step 0."""
         config, start = self.config, time.perf_counter()
         rng = numpy_stream(config.seed, "random policy")
         evaluation = evaluate(
@@ -202,12 +202,12 @@ class Training:
         return evaluation
 
     def _write(self, kind: str, values: Mapping[str, float | int | str | None]) -> None:
-        """Write a line; a score of Atari says under which protocol."""
+        """Write a log line, on Atari with the evaluation protocol."""
         protocol = self.config.env.protocol
         self.log.write(kind, self.step, values if protocol == "none" else {"protocol": protocol} | dict(values))
 
     def _log(self, window: "_Window", epsilon: float) -> None:
-        """Write a line of kind train, show it, and say what is wrong with it."""
+        """Write and display a train line, and warn about problems that it shows."""
         seconds = time.perf_counter() - window.start
         numbers: dict[str, float | int | None] = {
             "iteration": self.iteration,
@@ -225,14 +225,14 @@ class Training:
         }
         numbers |= self.networks.explorer.metrics() | self.collector.metrics()
         if window.losses:
-            # Streams of its own: how often is logged must not change what is learned.
+            # Separate random streams: the logging interval must not change what is learned.
             seed = self.config.seed
             diagnosis = numpy_stream(seed, "diagnosis", self.step)
-            rows = self.replay.sample(self.config.update.batch_size, diagnosis, self.networks.unit.value)
+            batch = self.replay.sample(self.config.update.batch_size, diagnosis, self.networks.unit.value)
             fractions = torch_stream(seed, "diagnosis", self.step)
-            rows = rows.to(self.networks.device)
-            numbers |= self.networks.learner.diagnose(rows, fractions) | self.networks.explorer.diagnose(
-                rows, fractions
+            batch = batch.to(self.networks.device)
+            numbers |= self.networks.learner.diagnose(batch, fractions) | self.networks.explorer.diagnose(
+                batch, fractions
             )
         for name in IN_UNITS & numbers.keys():
             if (number := numbers[name]) is not None:
@@ -243,14 +243,14 @@ class Training:
         self._write("train", numbers)
         shown = {"return": numbers["return_mean"], "bonus": numbers["bonus_mean"], "loss": numbers["loss"]}
         self.display.advance(self.step, shown)
-        said = {line.get("rule", "") for line in self.log.of("warning")}
-        for finding in findings(self.config, self.log.of("train"), said):
+        reported = {line.get("rule", "") for line in self.log.of("warning")}
+        for finding in findings(self.config, self.log.of("train"), reported):
             self._write("warning", finding._asdict())
             self.display.say(f"step {self.step:>9,d}  [yellow]warning:[/] {escape(finding.text)}")
 
 
 class _Window:
-    """What happened since the last line of kind train."""
+    """Returns and losses since the last train line."""
 
     def __init__(self, step: int, updates: int) -> None:
         self.step, self.updates, self.start = step, updates, time.perf_counter()
@@ -259,5 +259,5 @@ class _Window:
 
 
 def passed(before: int, after: int, period: int) -> int:
-    """How many multiples of `period` lie in (before, after]."""
+    """Return how many multiples of `period` lie in (before, after]."""
     return after // period - before // period

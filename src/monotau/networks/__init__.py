@@ -1,4 +1,4 @@
-"""Torsos that see, heads that return distributions, and the network that joins one of each."""
+"""Torsos that compute features, heads that predict return distributions, and networks made of one of each."""
 
 from monotau.networks.heads import HEADS, Constants, Estimate, Head, HeadConfig, Role
 from monotau.networks.network import Network

@@ -1,4 +1,4 @@
-"""torch.compile for the functions of a run, and the way back when it fails."""
+"""torch.compile for the hot functions of a run, with a fallback to eager mode when it fails."""
 
 import warnings
 from collections.abc import Callable
@@ -14,48 +14,48 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 
 class Compiler:
-    """Whether the functions of a run are compiled: not if it is not wanted, and no longer once it has failed."""
+    """Whether the functions of a run are compiled: only if the run asks for it, and until compilation fails once."""
 
     def __init__(self, *, wanted: bool) -> None:
         self.on = wanted
 
     def give_up(self, error: Exception) -> None:
-        """Go on without compiling, and say so once."""
+        """Continue without compilation, and warn once."""
         if self.on:
             self.on = False
             warnings.warn(
-                f"compile is on, but torch.compile failed; the run goes on without it: {in_one_line(error)[:200]}",
+                f"compile is on, but torch.compile failed; the run continues without it: {in_one_line(error)[:200]}",
                 RuntimeWarning,
                 stacklevel=4,
             )
 
 
 class Compiled(Generic[P, R]):
-    """A pure function of tensors whose results are descended upon: compiled at the first call, if the run wants that.
+    """A pure function whose outputs are backpropagated through, compiled at the first call if the run asks for it.
 
-    It must be pure, since the first call runs it more than once.
+    It must be pure because the first call runs it more than once.
     """
 
     def __init__(self, function: Callable[P, R], compiler: Compiler) -> None:
-        self._plain, self._compiler = function, compiler
-        self._quick: Callable[P, R] | None = None
+        self._eager, self._compiler = function, compiler
+        self._compiled: Callable[P, R] | None = None
 
     def __call__(self, *arguments: P.args, **options: P.kwargs) -> R:
-        """Call the function, compiled or as it is."""
+        """Call the function, compiled or eager."""
         if self._compiler.on:
             try:
-                if self._quick is None:
-                    self._quick = torch.compile(self._plain)
-                    # A backward pass is compiled when it is first run, which must be here to be able to fail here.
-                    # The gradients it leaves are those that every descent clears before its own.
-                    _backward(self._quick(*arguments, **options))
-                return self._quick(*arguments, **options)
-            except Exception as error:  # of a compiler, which may raise anything; what is wrong with the call itself
-                self._compiler.give_up(error)  # is raised by the function below, too
-        return self._plain(*arguments, **options)
+                if self._compiled is None:
+                    self._compiled = torch.compile(self._eager)
+                    # Torch compiles the backward pass when it first runs. Run it here, so that a failure is caught
+                    # here; every optimiser step clears the gradients that this leaves behind.
+                    _backward(self._compiled(*arguments, **options))
+                return self._compiled(*arguments, **options)
+            except Exception as error:  # a compiler may raise anything; the eager call below raises errors of the
+                self._compiler.give_up(error)  # function itself again
+        return self._eager(*arguments, **options)
 
 
 def _backward(results: tuple[Any, ...]) -> None:
-    """Run the backward pass of whatever among the results has one."""
-    learned = [result for result in results if isinstance(result, Tensor) and result.requires_grad]
-    torch.autograd.backward(learned, [torch.ones_like(result) for result in learned])
+    """Backpropagate through those results that require a gradient."""
+    differentiable = [result for result in results if isinstance(result, Tensor) and result.requires_grad]
+    torch.autograd.backward(differentiable, [torch.ones_like(result) for result in differentiable])

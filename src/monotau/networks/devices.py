@@ -1,4 +1,4 @@
-"""How the processor computes, and how tensors get from host memory to the device of the networks."""
+"""CPU threads, and transfers of tensors from host memory to the device of the networks."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ from monotau.machine import cores
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Run a block with so many CPU threads, 0 for every core."""
+    """Run a block with `count` CPU threads; 0 uses every core."""
     before = torch.get_num_threads()
-    # What an optimiser remembers of a weight without gradient fades to numbers below the normal range, with which it
-    # takes twenty times as long. Before the threads begin, which take it over from this one.
+    # The optimiser state of weights without a gradient decays to denormal numbers, which make a step twenty times as
+    # slow. This must come before the threads start, because they inherit the flag from this one.
     torch.set_flush_denormal(True)
     torch.set_num_threads(count or cores())
     try:
@@ -26,7 +26,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run a block with one CPU thread: for one observation, several wait for each other longer than they work."""
+    """Run a block with one CPU thread: for a single observation, more threads spend most of their time waiting."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -36,10 +36,10 @@ def one_thread() -> Iterator[None]:
 
 
 def sent(parts: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
-    """Return host tensors, alike but for their first axis, on `device`: one transfer for all of them.
+    """Move host tensors, which may differ only in their first axis, to `device` in one transfer.
 
-    On the CPU they are returned as they are. For a GPU they are joined in pinned memory, from which the copy runs by
-    itself: nothing waits for it but the computations that need it.
+    On the CPU they are returned unchanged. For a GPU they are concatenated in pinned memory and copied asynchronously:
+    only the computations that need them wait for the copy.
     """
     if device.type == "cpu":
         return parts

@@ -1,4 +1,4 @@
-"""Builds networks of one architecture, each with its own initialisation, and their optimisers."""
+"""Makes networks of one architecture, each with its own initialisation, and their optimisers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,12 +32,12 @@ class NetworkFactory:
     device: torch.device
     compiler: Compiler = field(default_factory=lambda: Compiler(wanted=False))
     scaling: InputScaling | None = None
-    """Shared by all networks; without, they see observations as they are."""
+    """Shared by all networks; None leaves observations unscaled."""
 
     def make(self, name: str) -> Network:
-        """Make a network whose weights are drawn from the stream of its name; other randomness is left untouched."""
+        """Make a network; its name seeds its initial weights, and the global generators are left untouched."""
         with torch.random.fork_rng(devices=[]):
-            # Not torch.manual_seed, which would seed the generators of GPUs too, and for good.
+            # Not torch.manual_seed, which would also reseed the generators of all GPUs for good.
             torch.default_generator.manual_seed(stream_seed(self.seed, f"weights of {name}"))
             torso = self.torso.build(self.spec, self.stack, self.layers.precision)
             network = Network(torso, self.head.build(torso.features, self.actions, self.layers))
@@ -54,10 +54,10 @@ V = TypeVar("V")
 
 
 def prefixed(prefix: str, tensors: Mapping[str, V]) -> dict[str, V]:
-    """Return the tensors under names that start with the prefix."""
+    """Return the tensors with the prefix added to their names."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def unprefixed(prefix: str, tensors: Mapping[str, V]) -> dict[str, V]:
-    """Return those tensors whose names start with the prefix, without it."""
+    """Return the tensors whose names start with the prefix, with the prefix removed."""
     return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

@@ -1,4 +1,4 @@
-"""Layers that several networks share: linear ones with or without noise, last ones for actions, fractions embedded."""
+"""Layers that heads share: linear layers with optional noise, output layers per action, and cosine embeddings."""
 
 import math
 from contextlib import AbstractContextManager, nullcontext
@@ -16,31 +16,31 @@ Precision = Literal["fp32", "bf16"]
 Body = TypeVar("Body", nn.Linear, nn.Conv2d)
 
 FIRST_NOISE = 0.5
-"""sigma_0 of NoisyNet: standard deviation of a weight's noise at the start, times the root of its layer's inputs."""
+"""sigma_0 of NoisyNet: initial standard deviation of a weight's noise times the root of its layer's fan-in."""
 
-KEEPING = math.sqrt(2)
-"""He's gain: a ReLU halves the mean square of a signal, and weights drawn with this gain double it again."""
+HE_GAIN = math.sqrt(2)
+"""A ReLU halves the mean square of a signal, and weights drawn with this gain double it again."""
 
 LARGE_PRODUCT = 4_000_000
-"""Multiply-adds from which on a product is worth a copy of its inputs for a quicker library."""
+"""Multiply-adds above which a faster library is worth a copy of the inputs."""
 
-ALIKE = 0.1
-"""Gain of a last layer: actions start nearly alike, so that none is preferred before anything is learned."""
+OUTPUT_GAIN = 0.1
+"""Gain of an output layer: all actions start with nearly equal values, so that none is preferred before learning."""
 
 
 @torch.no_grad()
-def initialise(weight: Tensor, fan_in: int, gain: float = KEEPING) -> None:
+def initialise(weight: Tensor, fan_in: int, gain: float = HE_GAIN) -> None:
     """Draw weights whose outputs have `gain` squared times the mean square of their inputs (He et al. 2015).
 
-    The one rule for every torso and head; biases start at zero. Smaller first weights, such as torch's own, shrink the
-    differences between states by 2.4 in every layer, and a deep network then starts as a constant.
+    All torsos and heads use this rule; biases start at zero. Smaller initial weights, such as torch's default, shrink
+    the differences between states by a factor of 2.4 per layer, and a deep network then starts as a constant.
     """
     bound = gain * math.sqrt(3 / fan_in)
     weight.uniform_(-bound, bound)
 
 
 def initialised(layer: Body) -> Body:
-    """Give a torch layer that precedes a ReLU its first weights."""
+    """Initialise a torch layer that precedes a ReLU, and return it."""
     initialise(layer.weight, layer.weight[0].numel())
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -49,55 +49,55 @@ def initialised(layer: Body) -> Body:
 
 @dataclass(frozen=True)
 class Layers:
-    """How a run wants its layers made."""
+    """Options of a run that apply to all its layers, and makers of such layers."""
 
     precision: Precision = "fp32"
     noisy: bool = False
     dueling: bool = False
-    last_gain: float = ALIKE
-    """Gain of the last layers' first weights."""
+    last_gain: float = OUTPUT_GAIN
+    """Gain of the output layers' initial weights."""
 
     def linear(
-        self, inputs: int, outputs: int, *, bias: bool = True, fan_in: int = 0, gain: float = KEEPING
+        self, inputs: int, outputs: int, *, bias: bool = True, fan_in: int = 0, gain: float = HE_GAIN
     ) -> "Linear":
         """Make a linear layer of a head."""
         return Linear(inputs, outputs, noisy=self.noisy, bias=bias, fan_in=fan_in, gain=gain)
 
     def hidden(self, inputs: int, units: int) -> "Linear":
-        """Make the layer before the last one; dueling needs it twice, once for each stream."""
+        """Make the hidden layer before the output layer; dueling doubles it, one half for each stream."""
         return self.linear(inputs, 2 * units if self.dueling else units)
 
 
 def large_products(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Context in which convolutions and matrix products run in `precision`; weights stay in fp32 whatever it is."""
-    # Even switched off, torch's context takes longer to enter than a small layer takes to compute.
+    """Return a context in which convolutions and matrix products run in `precision`; weights always stay in fp32."""
+    # Even when disabled, torch.autocast takes longer to enter than a small layer takes to compute.
     return torch.autocast(device.type, dtype=torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def settle_precision(wanted: Literal["fp32", "bf16", "auto"], device: torch.device) -> Precision:
-    """Return what is wanted, or for `auto` what is faster on the device."""
+    """Return the requested precision, or for `auto` the faster one on the device."""
     if wanted != "auto":
         return wanted
     return "bf16" if multiplies_bf16(device.type) else "fp32"
 
 
 def multiplies_bf16(device: str) -> bool:
-    """Whether a device has instructions for products in bf16, without which they are slower than in fp32."""
+    """Whether a device multiplies bf16 in hardware; without that, bf16 is slower than fp32."""
     if device == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device == "cpu" and not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor_words())
+    return device == "cpu" and not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_flags())
 
 
 def product(
     inputs: Float[Tensor, "*batch I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*batch O"]:
-    """Apply weights and biases to inputs, by the library that is quicker at products of this size."""
+    """Apply weights and biases to inputs, with the library that is faster at this size."""
     if (
         torch.compiler.is_compiling()
         or inputs.numel() * len(weight) < LARGE_PRODUCT
         or inputs.device.type != "cpu"
         or inputs.dtype != torch.float32
-        or not onednn_is_quicker()
+        or not onednn_is_faster()
         or torch.is_autocast_enabled("cpu")
     ):
         return F.linear(inputs, weight, bias)
@@ -105,17 +105,17 @@ def product(
 
 
 @cache
-def onednn_is_quicker() -> bool:
-    """Whether large products take about half the time with oneDNN, copies included, as on AMD with AVX-512.
+def onednn_is_faster() -> bool:
+    """Whether oneDNN halves the time of large products, copies included, as on AMD processors with AVX-512.
 
-    There MKL, with which torch multiplies dense tensors, leaves half of the processor's width unused.
+    There MKL, which torch uses for dense tensors, leaves half of the vector width unused.
     """
-    flags = processor_words()
+    flags = cpu_flags()
     return torch.backends.mkldnn.is_available() and {"AuthenticAMD", "avx512f"} <= flags
 
 
-def processor_words() -> set[str]:
-    """Return the words by which Linux describes the processor; none elsewhere, where there is nobody to ask."""
+def cpu_flags() -> set[str]:
+    """Return the words in which Linux describes the CPU, its flags among them; empty on other systems."""
     try:
         return set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     except OSError:
@@ -123,9 +123,9 @@ def processor_words() -> set[str]:
 
 
 class Linear(nn.Module):
-    """A linear layer whose weights may carry noise of learned size (NoisyNet's factorised Gaussian noise).
+    """A linear layer, optionally with NoisyNet's factorised Gaussian noise of learned size on its weights.
 
-    Noise is drawn by `renew` and stays until the next call; before the first there is none.
+    `resample_noise` draws noise that holds until the next call; before the first call there is none.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Linear(nn.Module):
         noisy: bool = False,
         bias: bool = True,
         fan_in: int = 0,
-        gain: float = KEEPING,
+        gain: float = HE_GAIN,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
@@ -152,8 +152,8 @@ class Linear(nn.Module):
             self.noise_in: Tensor
             self.noise_out: Tensor
 
-    def drawn(self) -> tuple[Float[Tensor, "outputs inputs"], Float[Tensor, " outputs"] | None]:
-        """Weights and biases with the noise of now."""
+    def noisy_weights(self) -> tuple[Float[Tensor, "outputs inputs"], Float[Tensor, " outputs"] | None]:
+        """Weights and biases with the current noise added."""
         if not self.noisy:
             return self.weight, self.bias
         weight = self.weight + self.weight_noise * torch.outer(self.noise_out, self.noise_in)
@@ -162,7 +162,7 @@ class Linear(nn.Module):
         return weight, self.bias + self.bias_noise * self.noise_out
 
     def resample_noise(self, generator: torch.Generator | None) -> None:
-        """Draw new noise, or without a generator remove it."""
+        """Draw new noise; without a generator, remove it."""
         for noise in (self.noise_in, self.noise_out):
             if generator is None:
                 noise.zero_()
@@ -172,14 +172,14 @@ class Linear(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch O"]:
         """Apply the layer."""
-        return product(inputs, *self.drawn())
+        return product(inputs, *self.noisy_weights())
 
 
 class ActionLayer(nn.Module):
-    """The last layer: outputs for every action, or for the chosen ones only.
+    """The output layer: outputs for every action, or for the chosen ones only.
 
-    With dueling, half of the hidden units feed a value that all actions share and the other half the advantages, whose
-    mean over the actions is taken off. Being linear, that is done on the weights, before anything is multiplied.
+    With dueling, half of the hidden units feed a value that all actions share and the other half feeds the advantages,
+    whose mean over the actions is subtracted. Because this is linear, it is done on the weights before the product.
     """
 
     def __init__(self, layers: Layers, hidden: int, actions: int, outputs: int = 1) -> None:
@@ -189,20 +189,20 @@ class ActionLayer(nn.Module):
         self.value = layers.linear(hidden, outputs, gain=layers.last_gain) if layers.dueling else None
 
     def weights(self) -> tuple[Float[Tensor, "AK H"], Float[Tensor, " AK"]]:
-        """Weights and biases of each action's outputs, less their means over the actions if dueling."""
-        weight, bias = self.advantages.drawn()
-        assert bias is not None  # noqa: S101  # a last layer always has one; for the type checker
+        """Weights and biases of each action's outputs; with dueling, their means over the actions are subtracted."""
+        weight, bias = self.advantages.noisy_weights()
+        assert bias is not None  # noqa: S101  # an output layer always has one; for the type checker
         if self.value is None:
             return weight, bias
         weight, bias = weight.unflatten(0, self.shape), bias.unflatten(0, self.shape)
         return (weight - weight.mean(dim=0)).flatten(0, 1), (bias - bias.mean(dim=0)).flatten()
 
     def table(self, hidden: Float[Tensor, "B H"], actions: Int[Tensor, " B"] | None) -> Float[Tensor, "B *A K"]:
-        """K outputs for each action, or of the chosen ones."""
+        """K outputs of every action, or of the chosen ones."""
         weight, bias = self.weights()
         if self.value is not None:
             of_value, hidden = hidden.chunk(2, dim=-1)
-        # All columns by one product are cheaper than a small product for each row with the columns of its own action.
+        # One product for all actions is cheaper than a small product per row for its own action.
         outputs: Tensor = F.linear(hidden, weight, bias).unflatten(-1, self.shape)
         if actions is not None:
             outputs = outputs[torch.arange(len(actions), device=actions.device), actions]
@@ -212,14 +212,14 @@ class ActionLayer(nn.Module):
         return outputs + (value[:, None] if actions is None else value)
 
     def along(self, hidden: Float[Tensor, "B n H"], actions: Int[Tensor, " B"] | None) -> Float[Tensor, "B *A n"]:
-        """One output for each action, or of the chosen ones, at n points; the layer was made with one output."""
+        """One output of every action, or of the chosen ones, at each of n points; for layers made with `outputs=1`."""
         weight, bias = self.weights()
         if self.value is not None:
             of_value, hidden = hidden.chunk(2, dim=-1)
         if actions is None:
             outputs = F.linear(hidden, weight, bias).movedim(1, -1)
         else:
-            # Not baddbmm, which takes twice as long, and three times on the way back, for products of one column.
+            # Not baddbmm, which takes twice as long forward and three times backward for products with one column.
             outputs = torch.linalg.vecdot(hidden, weight[actions, None]) + bias[actions, None]
         if self.value is None:
             return outputs
@@ -228,13 +228,13 @@ class ActionLayer(nn.Module):
 
     @torch.no_grad()
     def multiply(self, factor: float, outputs: slice = slice(None)) -> None:
-        """Multiply the outputs, or some of each action's K."""
+        """Scale all outputs, or a slice of each action's K."""
         for parameter in self.parameters():
             parameter.unflatten(0, (-1, self.shape[1]))[:, outputs].mul_(factor)
 
     @torch.no_grad()
     def shift(self, offset: float, output: int | None = None) -> None:
-        """Shift all first outputs, or one of each action's K. Advantages cancel a shift, so dueling's value has it."""
+        """Shift all outputs, or one of each action's K; with dueling in the value, because advantages cancel it."""
         bias = (self.value or self.advantages).bias
         assert bias is not None  # noqa: S101
         rows = bias.view(-1, self.shape[1])
@@ -247,8 +247,8 @@ class CosineEmbedding(nn.Module):
     def __init__(self, cosines: int, features: int) -> None:
         super().__init__()
         self.linear = initialised(nn.Linear(cosines, features))
-        # Cosines have a mean square of 1/2: twice He's variance makes up for it, so that psi * phi is as large as psi.
-        initialise(self.linear.weight, cosines, math.sqrt(2) * KEEPING)
+        # Cosines have a mean square of 1/2: twice He's variance compensates, so that psi * phi is as large as psi.
+        initialise(self.linear.weight, cosines, math.sqrt(2) * HE_GAIN)
         self.register_buffer("frequencies", math.pi * torch.arange(1, cosines + 1), persistent=False)
         self.frequencies: Tensor
 

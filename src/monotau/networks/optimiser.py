@@ -12,21 +12,21 @@ from monotau.errors import ConfigError, Divergence, check_positive
 from monotau.networks.network import Network
 
 SCALAR_BYTES = 4
-"""Of the count of steps that Adam keeps beside each weight."""
+"""Size of the step counter that Adam keeps for each weight tensor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
-    """The optimiser, for the online network and for a predictor alike."""
+    """The optimiser of the online network and of a predictor."""
 
     method: Literal["adam", "rmsprop"] = "adam"
     """Adam, or the centred RMSProp of the Nature DQN."""
     learning_rate: float = 5e-5
     """Step size."""
     epsilon: float = 0.01 / 32
-    """Added to the root of the second moment; not negligible against gradients of the quantile Huber loss."""
+    """Added to the root of the second moment; it matters, because gradients of the quantile Huber loss are small."""
     anneal: float = 1.0
-    """Share of learning_rate left at the end of the run, to which it falls in a straight line; 1 keeps it constant."""
+    """Share of learning_rate left at the end of the run, reached by linear decay; 1 keeps the rate constant."""
 
     def __post_init__(self) -> None:
         check_positive("optimiser.", self, "learning_rate", "epsilon")
@@ -37,20 +37,23 @@ class OptimiserConfig:
             )
 
     def rate(self, share_done: float) -> float:
-        """Return the step size after that share of the run; beyond its end the last one holds."""
+        """Return the step size after a share of the run; after its end it stays at the last value."""
         return self.learning_rate * (1 - (1 - self.anneal) * min(share_done, 1.0))
 
 
 class NetworkOptimiser:
-    """The optimiser of one network, and those its head has for weights apart."""
+    """The optimiser of one network, and any that its head makes for weights of its own."""
 
     def __init__(self, network: Network, config: OptimiserConfig) -> None:
         self.network, self.config = network, config
-        self.apart = network.head.optimisers()
+        self.head_optimisers = network.head.optimisers()
         taken = {
-            parameter for optimiser in self.apart for group in optimiser.param_groups for parameter in group["params"]
+            parameter
+            for optimiser in self.head_optimisers
+            for group in optimiser.param_groups
+            for parameter in group["params"]
         }
-        self._parameters = list(network.parameters())  # to find them takes as long as a small layer
+        self._parameters = list(network.parameters())  # collecting them takes as long as a small layer
         rest = [parameter for parameter in self._parameters if parameter not in taken]
         rate, epsilon = config.learning_rate, config.epsilon
         self.main: torch.optim.Optimizer
@@ -60,19 +63,19 @@ class NetworkOptimiser:
             self.main = torch.optim.RMSprop(rest, lr=rate, eps=epsilon, alpha=0.95, centered=True)
 
     def set_progress(self, share_done: float) -> None:
-        """Set the step size to that after a share of the run; the head's own optimisers keep theirs."""
+        """Set the step size for a share of the run; the head's own optimisers keep theirs."""
         rate = self.config.rate(share_done)
         for group in self.main.param_groups:
             group["lr"] = rate
 
     def step(self, loss: Tensor) -> None:
-        """Take one step down the gradient of a scalar loss; none that would lead out of the finite numbers."""
+        """Take one step down the gradient of a scalar loss; raise Divergence first if anything is NaN or infinite."""
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        # Sums, which are not finite if anything in them is not: cheaper than a norm, and one wait for a GPU. It must
-        # not come later: a bad step must not be taken.
+        # A sum is not finite if any of its terms is not: this is cheaper than a norm, with one GPU synchronisation.
+        # It must come before the step, which would otherwise destroy the weights.
         if not math.isfinite((loss.detach() + torch.stack([gradient.sum() for gradient in gradients]).sum()).item()):
             steepest = nn.utils.get_total_norm(gradients, math.inf)
             raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")
@@ -82,20 +85,20 @@ class NetworkOptimiser:
 
     @property
     def _optimisers(self) -> tuple[torch.optim.Optimizer, ...]:
-        return self.main, *self.apart
+        return self.main, *self.head_optimisers
 
     def memory(self) -> int:
-        """Return the bytes of gradients and of what the optimisers remember, which both come with the first step."""
+        """Return the bytes of gradients and optimiser state, both allocated at the first step."""
         total = 0
         for optimiser in self._optimisers:
-            shapes = _remembered(optimiser).values()
-            wide, narrow = sum(shapes), len(shapes) - sum(shapes)
+            full_size = _state_fields(optimiser).values()
+            wide, scalar = sum(full_size), len(full_size) - sum(full_size)
             weights = [weight for group in optimiser.param_groups for weight in group["params"]]
-            total += sum(weight.nbytes * (1 + wide) + SCALAR_BYTES * narrow for weight in weights)
+            total += sum(weight.nbytes * (1 + wide) + SCALAR_BYTES * scalar for weight in weights)
         return total
 
     def state(self) -> dict[str, Tensor]:
-        """What the optimisers remember of each weight, by numbers of optimiser and weight."""
+        """Return the state of the optimisers, named by the numbers of optimiser and weight."""
         return {
             f"{number}.{weight}.{name}": value
             for number, optimiser in enumerate(self._optimisers)
@@ -104,26 +107,28 @@ class NetworkOptimiser:
         }
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         left = dict(tensors)
         for number, optimiser in enumerate(self._optimisers):
             weights = [weight for group in optimiser.param_groups for weight in group["params"]]
-            shapes = _remembered(optimiser)
+            fields = _state_fields(optimiser)
             memories: dict[int, dict[str, Tensor]] = {}
             for index, weight in enumerate(weights):
-                memory = {name: left.pop(key) for name in shapes if (key := f"{number}.{index}.{name}") in left}
-                if any(memory[name].shape != (weight.shape if wide else ()) for name, wide in shapes.items() if memory):
-                    raise RuntimeError(f"the memory of optimiser {number} for weight {index} has another shape")
+                memory = {name: left.pop(key) for name in fields if (key := f"{number}.{index}.{name}") in left}
+                if any(memory[name].shape != (weight.shape if wide else ()) for name, wide in fields.items() if memory):
+                    raise RuntimeError(
+                        f"the state of optimiser {number} for weight {index} has a different shape from the weight"
+                    )
                 if memory:
                     memories[index] = memory
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": memories, "param_groups": groups})
         if left:
-            raise RuntimeError(f"no optimiser remembers {', '.join(sorted(left)[:3])}")
+            raise RuntimeError(f"no optimiser has the state {', '.join(sorted(left)[:3])}")
 
 
-def _remembered(optimiser: torch.optim.Optimizer) -> dict[str, bool]:
-    """What an optimiser remembers of each weight, and whether that has the weight's shape; found by trying."""
+def _state_fields(optimiser: torch.optim.Optimizer) -> dict[str, bool]:
+    """Return the names in an optimiser's state of a weight, and whether they have its shape; found by a trial step."""
     weight = torch.zeros(2, requires_grad=True)
     weight.grad = torch.zeros(2)
     settings = {name: value for name, value in optimiser.param_groups[0].items() if name != "params"}

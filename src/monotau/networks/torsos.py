@@ -1,4 +1,4 @@
-"""Torsos: from stacked observations to a vector of features, for vectors, small images and 84x84 images."""
+"""Torsos: map stacked observations to a feature vector, for vectors, small images and 84x84 images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,20 +17,20 @@ NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Filters, kernel and stride of the Nature DQN's convolutions."""
 
 MOST_LAYERS = 100
-"""Without shortcuts between them, gradients do not get through so many."""
+"""Without skip connections, gradients vanish in deeper networks."""
 
 
 class Torso(nn.Module):
-    """Scales and shapes observations as their spec says, then applies `body`."""
+    """Scales and reshapes observations according to their spec, then applies `body`."""
 
     def __init__(self, spec: ObservationSpec, body: nn.Module, features: int, precision: Precision) -> None:
         super().__init__()
         self.spec, self.body, self.features, self.precision = spec, body, features, precision
         self.scaling: InputScaling | None = None
-        """Set by whoever makes networks that share it."""
+        """Set by the factory, which shares it among networks."""
 
     def inputs(self, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B ..."]:
-        """Return what the body sees of stacked observations."""
+        """Return the body's input for stacked observations."""
         inputs = prepare(observations, self.spec)
         return inputs if self.scaling is None else self.scaling(inputs)
 
@@ -43,7 +43,7 @@ class Torso(nn.Module):
 
 
 class TorsoConfig(ABC):
-    """Settings of a torso, which they build."""
+    """Settings of a torso, and how to build it."""
 
     @abstractmethod
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
@@ -59,17 +59,17 @@ class Mlp(TorsoConfig):
     layers: int = 2
     """Number of layers."""
     norm: bool = False
-    """LayerNorm before each ReLU: features then stay of one size wherever a state lies, and values cannot run away."""
+    """LayerNorm before each ReLU: features keep the same size in every state, which keeps values from diverging."""
 
     def __post_init__(self) -> None:
         check_least("torso.", self, width=1, layers=1)
         if self.layers > MOST_LAYERS:
             raise ConfigError(
-                f"torso.layers is {self.layers}, but must be at most {MOST_LAYERS}: none learns with more."
+                f"torso.layers is {self.layers}, but must be at most {MOST_LAYERS}: deeper ones do not learn."
             )
 
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
-        """Make the torso; images are taken as long vectors."""
+        """Make the torso; images are flattened."""
         sizes = [torch.Size(input_shape(spec, stack)).numel()] + [self.width] * self.layers
         layers: list[nn.Module] = [nn.Flatten()]
         for i in range(self.layers):
@@ -115,7 +115,7 @@ class Nature(TorsoConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Compact(TorsoConfig):
-    """The two convolutions of the first DQN (2013) and a normed, fully connected layer: a small share of the work."""
+    """The two convolutions of the first DQN (2013) and a fully connected layer with LayerNorm: much less work."""
 
     width: int = 256
     """Units of the fully connected layer."""
@@ -127,8 +127,8 @@ class Compact(TorsoConfig):
         """Make the torso."""
         shapes = ((16, 8, 4), (32, 4, 2))
         body, features = convolutions(spec, stack, shapes, ((0, 0), (0, 0)), name="compact", least=20)
-        # Without the norm, the way down to the usual return leads through the features: all of them die in a few
-        # thousand updates, and the same is predicted for every state. With it about half are above zero in any state.
+        # Without the norm, the network fits the usual return by shrinking its features: all of them die within a few
+        # thousand updates, and it predicts the same for every state. With it about half are positive in any state.
         norm = nn.LayerNorm(self.width, elementwise_affine=False)
         last = initialised(nn.Linear(features, self.width))
         return Torso(spec, nn.Sequential(body, last, norm, nn.ReLU()), self.width, precision)
@@ -146,7 +146,7 @@ class Dopamine(TorsoConfig):
 
 
 def image_shape(spec: ObservationSpec, stack: int, name: str, least: int) -> tuple[int, int, int]:
-    """Channels, height and width of the input, or why this torso cannot see it."""
+    """Return channels, height and width of the input; raise ConfigError if this torso cannot process it."""
     shape = input_shape(spec, stack)
     if spec.kind != "image" or min(shape[1:]) < least:
         raise ConfigError(
@@ -165,7 +165,7 @@ def convolutions(
     name: str,
     least: int,
 ) -> tuple[nn.Module, int]:
-    """Return convolutions of (filters, kernel, stride) with the given pads before and after each, and their outputs."""
+    """Return convolutions of (filters, kernel, stride), padded before and after each, and their number of features."""
     channels, height, width = image_shape(spec, stack, name, least)
     layers: list[nn.Module] = []
     for (filters, kernel, stride), (before, after) in zip(shapes, paddings, strict=True):
@@ -187,7 +187,7 @@ TORSOS: Mapping[str, type[TorsoConfig]] = {
 
 
 def default_torso(spec: ObservationSpec) -> str:
-    """Name of the torso that suits the observations."""
+    """Return the name of the default torso for such observations."""
     if spec.kind != "image":
         return "mlp"
     height, width = input_shape(spec, 1)[1:]

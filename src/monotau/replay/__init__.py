@@ -1,4 +1,4 @@
-"""The table of replays: steps go in as they happen, n-step transitions come out."""
+"""The table of replays: they store steps and sample n-step transitions."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The contract of a replay: steps go in as they happen, batches of n-step transitions come out."""
+"""The contract of a replay: it stores steps as they happen and samples batches of n-step transitions."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,84 +17,84 @@ from monotau.replay.transitions import Batch, Steps, Written
 ALL_LANES = slice(None)
 
 Priority = Literal["loss", "td"]
-"""What tells how much there is to learn from a transition: its loss, or the difference of prediction and target."""
+"""What the priority of a transition measures: its loss, or its absolute TD error."""
 
 
 class Replay(ABC):
-    """Stores steps of a fixed number of lanes, one environment each, and replays them."""
+    """Stores steps in a fixed number of lanes, one per environment, and samples transitions from them."""
 
     priority: Priority | None = None
-    """What `update` takes of each transition; without it nothing, so that nothing leaves its device in vain."""
+    """What `update` expects as priorities; None if it needs none, which saves a transfer from the GPU."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many steps are stored."""
+        """Return the number of stored steps."""
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether the warm-up is over and `sample` has something to return."""
+        """Whether the warm-up is over and `sample` can return a batch."""
 
     @abstractmethod
     def add(self, steps: Steps, lanes: slice = ALL_LANES) -> Written:
-        """Store one step of each of those lanes."""
+        """Store one step of each of these lanes."""
 
     @abstractmethod
     def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
-        """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
+        """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
 
     @abstractmethod
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
-        """Return `size` transitions, with replacement, rewards divided by `unit`; changes nothing but the generator."""
+        """Sample `size` transitions with replacement, and divide their rewards by `unit`; only `rng` changes state."""
 
     @abstractmethod
     def recent_returns(self, most: int) -> Float64[np.ndarray, " N"]:
-        """Return the discounted returns from each of about the `most` newest steps on.
+        """Return the discounted returns that start at each of about the `most` newest steps.
 
-        A return ends with its episode, or with what is stored.
+        A return ends with its episode, or with the last stored step.
         """
 
     def update(self, index: Int64[np.ndarray, "B"], priorities: Float[np.ndarray, "B"]) -> None:
-        """Take note of the priorities of a batch, before anything is added; the default has no use for them."""
+        """Set the priorities of a batch, before further steps are added; nothing by default."""
         return
 
     @property
     @abstractmethod
     def span(self) -> "Span":
-        """Which rows of each lane are stored, counted from its first; between iterations only."""
+        """The range of stored rows of each lane, numbered from its first; valid between iterations only."""
 
     @abstractmethod
     def rows(self, since: Int64[np.ndarray, "E"]) -> dict[str, list[np.ndarray]]:
-        """Return views of the stored rows from those of each lane on; what a row holds does not change any more."""
+        """Return views of each lane's stored rows from `since` on; the content of a row no longer changes."""
 
     @abstractmethod
     def put_back(self, rows: Mapping[str, Rows]) -> None:
-        """Store rows that `rows` returned, joined; older ones first."""
+        """Store concatenated rows that `rows` returned; call it for older rows first."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what there is beside the rows; nothing by default."""
+        """Return all state except the rows; nothing by default."""
         return {}
 
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over what `state` returned, after the rows were put back."""
+        """Restore what `state` returned, after the rows were put back; nothing by default."""
         return
 
 
 class ReplayMemory(NamedTuple):
-    """Bytes of a full replay."""
+    """Memory of a full replay, in bytes."""
 
     frames: int
     beside: int
-    """Actions, rewards and flags, and what chooses among them."""
+    """Actions, rewards, flags and the sum tree of priorities."""
 
     @property
     def total(self) -> int:
-        """Return the sum."""
+        """Bytes in total."""
         return self.frames + self.beside
 
 
 class Span(NamedTuple):
-    """The rows of each lane that are stored, by their numbers: from the first to before the end."""
+    """The range of stored rows of each lane: from `first` up to, and without, `end`."""
 
     first: Int64[np.ndarray, "E"]
     end: Int64[np.ndarray, "E"]
@@ -102,7 +102,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What a replay must know of the environments and of the transitions made from their steps."""
+    """Shapes of the environments' frames, and how transitions are made from their steps."""
 
     lanes: int
     frame_shape: tuple[int, ...]
@@ -117,17 +117,17 @@ class ReplayConfig(ABC):
     """Experience replay. A step is one agent decision: four emulator frames on Atari."""
 
     capacity_steps: int = 100_000
-    """Oldest steps are overwritten beyond this. The last frame of a truncated episode takes the room of a step."""
+    """Maximum number of stored steps; the oldest are overwritten. A truncated episode's last frame counts as a step."""
     warmup_steps: int = 1_000
     """No learning before this many steps are stored."""
     reward_clip: float = 0.0
-    """Rewards are stored clipped to [-reward_clip, reward_clip]; 0 stores them as they are."""
+    """Rewards are clipped to [-reward_clip, reward_clip] when stored; 0 does not clip."""
 
     def __post_init__(self) -> None:
         if self.capacity_steps < 1:
             raise ConfigError(
                 f"replay.capacity_steps is {self.capacity_steps}, but must be at least 1; "
-                "a replay without room has nothing to learn from."
+                "without stored steps there is nothing to learn from."
             )
         if not 1 <= self.warmup_steps <= self.capacity_steps:
             raise ConfigError(
@@ -136,14 +136,14 @@ class ReplayConfig(ABC):
             )
         if not 0 <= self.reward_clip < math.inf:
             raise ConfigError(
-                f"replay.reward_clip is {self.reward_clip}, but must be a finite number, 0 or more; "
-                "rewards are clipped to [-reward_clip, reward_clip], and 0 stores them as they are."
+                f"replay.reward_clip is {self.reward_clip}, but must be finite and not negative; "
+                "rewards are clipped to [-reward_clip, reward_clip], and 0 does not clip."
             )
 
     @abstractmethod
     def memory(self, layout: Layout) -> "ReplayMemory":
-        """Return the size of the replay that `build` makes, once it is full."""
+        """Return the memory of the replay that `build` makes, once it is full."""
 
     @abstractmethod
     def build(self, layout: Layout, horizon_steps: int) -> Replay:
-        """Make the replay; `horizon_steps` are those of the whole run."""
+        """Make the replay; `horizon_steps` is the number of steps of the whole run."""

@@ -1,4 +1,4 @@
-"""Prioritised replay (Schaul et al. 2016, arXiv 1511.05952): transitions with a large error are replayed more often."""
+"""Prioritised replay (Schaul et al. 2016, arXiv 1511.05952): transitions with a large error are sampled more often."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ from monotau.replay.rows import Rows
 from monotau.replay.sum_tree import SumTree
 from monotau.replay.transitions import Batch, Steps, Written
 
-# Keeps a transition with no error in play (Schaul et al., Section 3.3).
+# Gives transitions without error a positive probability (Schaul et al., Section 3.3).
 LEAST_PRIORITY = 1e-6
 
-# Nearly all the mass of a replay in use is that of valid starts. It is not where little is stored, or where the newest
-# steps have a priority far above all others: so each round draws more, up to thousands.
+# Nearly all priority mass usually belongs to valid starts, but not if little is stored or if the newest steps have a
+# priority far above all others. Each round therefore draws more candidates, up to thousands.
 REJECTION_ROUNDS = 8
 FIRST_ROUND = 32
 
@@ -27,19 +27,19 @@ FIRST_ROUND = 32
 @final
 @dataclass(frozen=True, kw_only=True)
 class Prioritized(ReplayConfig):
-    """Transitions are drawn in proportion to priority^alpha; importance weights correct for that.
+    """Transitions are sampled in proportion to priority^alpha; importance weights correct the bias.
 
     Schaul, Quan, Antonoglou, Silver 2016, arXiv 1511.05952.
     """
 
     priority: Priority = "loss"
-    """loss: that of the transition, as in Rainbow; td: the absolute difference of prediction's and target's means."""
+    """loss: the transition's loss, as in Rainbow; td: the absolute difference between predicted and target mean."""
     alpha: float = 0.6
-    """How much the priority counts: 0 draws uniformly, 1 in proportion to it."""
+    """Exponent of the priority: 0 samples uniformly, 1 in proportion to the priority."""
     beta_start: float = 0.4
-    """How much of that bias is made up for by weights at the start; in the end it is all of it, 1."""
+    """Initial exponent beta of the importance weights; it rises to 1, which corrects the bias fully."""
     beta_steps: int = 0
-    """Steps over which this rises in a straight line from beta_start to 1; 0 takes the steps of the run."""
+    """Steps over which beta rises linearly from beta_start to 1; 0 uses the steps of the run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,11 +48,11 @@ class Prioritized(ReplayConfig):
                 raise ConfigError(f"replay.{name} is {getattr(self, name)}, but must be a number from 0 to 1.")
         if self.beta_steps < 0:
             raise ConfigError(
-                f"replay.beta_steps is {self.beta_steps}, but must not be negative; 0 takes the steps of the run."
+                f"replay.beta_steps is {self.beta_steps}, but must not be negative; 0 uses the steps of the run."
             )
 
     def memory(self, layout: Layout) -> ReplayMemory:
-        """Return the size of a full ring and of the tree over its slots."""
+        """Return the memory of a full ring and of the sum tree over its slots."""
         ring = Ring.memory(self, layout)
         slots = self.capacity_steps // layout.lanes * layout.lanes
         return ring._replace(beside=ring.beside + SumTree.memory(slots))
@@ -67,9 +67,9 @@ class Prioritized(ReplayConfig):
 class PrioritizedReplay(Replay):
     """A ring buffer that stores steps and a sum tree that samples them; a leaf is priority^alpha, 0 for an empty slot.
 
-    The loss of a distribution has an irreducible part: a state whose return is uncertain keeps a high priority whatever
-    is learned. The difference of the means (`td`), which for DQN is the absolute TD error of Schaul et al., has no such
-    part, but does not see errors in the shape of the distribution.
+    A distributional loss has an irreducible part: a state with an uncertain return keeps a high priority however well
+    it is learned. The difference of the means (`td`), which for DQN is the absolute TD error of Schaul et al., has no
+    such part, but ignores errors in the shape of the distribution.
     """
 
     def __init__(self, config: Prioritized, ring: Ring, *, beta_steps: int) -> None:
@@ -78,36 +78,36 @@ class PrioritizedReplay(Replay):
         self._tree = SumTree(ring.slots)
         self._beta_steps = beta_steps
         self._added_steps = 0
-        self._largest = 1.0  # of all leaves so far
+        self._largest = 1.0  # largest leaf so far
 
     def __len__(self) -> int:
         return len(self._ring)
 
     @property
     def ready(self) -> bool:
-        """Whether the warm-up is over and `sample` has something to return."""
+        """Whether the warm-up is over and `sample` can return a batch."""
         return self._ring.ready
 
     @property
     def beta(self) -> float:
-        """How much of the bias the weights make up for now."""
+        """Current exponent of the importance weights."""
         done = min(1.0, self._added_steps / self._beta_steps)
         return self._config.beta_start + (1.0 - self._config.beta_start) * done
 
     def add(self, steps: Steps, lanes: slice = ALL_LANES) -> Written:
-        """Store one step of each of those lanes, with the largest priority so far: each is to be replayed once."""
+        """Store one step of each of these lanes with the largest priority so far, so that it is sampled soon."""
         written = self._ring.add(steps, lanes)
         self._added_steps += len(written.steps)
-        return self._follow(written)
+        return self._set_new_leaves(written)
 
     def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
-        """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
-        return self._follow(self._ring.cut(frames, lanes))
+        """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
+        return self._set_new_leaves(self._ring.cut(frames, lanes))
 
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
-        """Return `size` transitions drawn by priority, with weights against the bias, the largest of a batch 1.
+        """Sample `size` transitions by priority, with importance weights of which the largest is 1.
 
-        A weight is (N P(i))^-beta over the batch's largest (Section 3.4), so that N and the total mass cancel.
+        A weight is (N P(i))^-beta divided by the batch's largest (Section 3.4), so that N and the total mass cancel.
         """
         index = self.draw(size, rng)
         leaves = self._tree.values(index)
@@ -115,15 +115,15 @@ class PrioritizedReplay(Replay):
         return replace(self._ring.gather(index, unit), weights=torch.from_numpy(weights.astype(np.float32)))
 
     def recent_returns(self, most: int) -> Float64[np.ndarray, " N"]:
-        """Return the returns from the newest steps on."""
+        """Return the discounted returns that start at the newest steps."""
         return self._ring.recent_returns(most)
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
-        """Return the indices of `size` valid starts, each expected in proportion to its leaf.
+        """Return the indices of `size` valid starts, each drawn in proportion to its leaf in expectation.
 
-        One is drawn from each of `size` equal strata of the mass, so that i is expected size * leaf_i / total times.
-        Those that are no valid starts are replaced by independent draws from all that are, again in proportion to the
-        leaves: the sum of two expectations in one proportion is in that proportion, whatever share was replaced.
+        One index comes from each of `size` equal strata of the mass, so that i is expected size * leaf_i / total times.
+        Indices that are not valid starts are replaced by independent draws from the valid ones, again in proportion to
+        the leaves: both expectations are in this proportion, and so is their sum, whatever share was replaced.
         """
         total = self._tree.total
         if not total:
@@ -144,42 +144,42 @@ class PrioritizedReplay(Replay):
         return index
 
     def update(self, index: Int64[np.ndarray, "B"], priorities: Float[np.ndarray, "B"]) -> None:
-        """Set the priorities of a batch; where an index stands more than once, the last one counts."""
+        """Set the priorities of a batch; for repeated indices the last one counts."""
         if not np.isfinite(priorities).all():
             raise Divergence(
-                f"the priority of a replayed transition is {priorities[~np.isfinite(priorities)][0]}, but must be a "
-                "finite number"
+                f"the priority of a sampled transition became {priorities[~np.isfinite(priorities)][0]}, "
+                "but must be finite"
             )
         if (priorities < 0).any():
-            raise ValueError(f"A priority is {priorities.min()}, but must not be negative; no mass is less than 0.")
+            raise ValueError(f"A priority is {priorities.min()}, but must not be negative; it is a probability mass.")
         leaves = (priorities.astype(np.float64) + LEAST_PRIORITY) ** self._config.alpha
         self._tree.set(index, leaves)
         self._largest = max(self._largest, float(leaves.max()))
 
     @property
     def span(self) -> Span:
-        """Which rows of each lane are stored."""
+        """The range of stored rows of each lane."""
         return self._ring.span
 
     def rows(self, since: Int64[np.ndarray, "E"]) -> dict[str, list[np.ndarray]]:
-        """Return views of the stored rows from those of each lane on."""
+        """Return views of each lane's stored rows from `since` on."""
         return self._ring.rows(since)
 
     def put_back(self, rows: Mapping[str, Rows]) -> None:
-        """Store rows that `rows` returned, joined; older ones first."""
+        """Store concatenated rows that `rows` returned; call it for older rows first."""
         self._ring.put_back(rows)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return all leaves, the largest so far and the number of steps."""
+        """Return all leaves, the largest leaf so far and the number of added steps."""
         leaves = self._tree.values(np.arange(self._ring.slots))
         return {"leaves": leaves, "largest": np.array(self._largest), "added_steps": np.array(self._added_steps)}
 
     def load_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over the leaves, the largest and the number of steps."""
+        """Restore the leaves, the largest leaf and the number of added steps."""
         self._tree.set(np.arange(self._ring.slots), arrays["leaves"])
         self._largest, self._added_steps = float(arrays["largest"]), int(arrays["added_steps"])
 
-    def _follow(self, written: Written) -> Written:
+    def _set_new_leaves(self, written: Written) -> Written:
         self._tree.set(written.steps, np.full(len(written.steps), self._largest))
         self._tree.set(written.finals, np.zeros(len(written.finals)))
         return written

@@ -1,4 +1,4 @@
-"""The replay ring: stores each frame once, one lane per environment, and folds n-step transitions when sampled."""
+"""The replay ring: stores each frame once, one lane per environment, and builds n-step transitions when sampled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from monotau.replay.flags import FINAL, FIRST, TERMINATED, TRUNCATED, newest_ret
 from monotau.replay.rows import Rows, check_rows, columns_of, copy_rows, lane_slices, slot_bytes
 from monotau.replay.transitions import Batch, Steps, Written
 
-# Nearly every slot of a ring in use is a valid start, so one round is the rule.
+# Nearly every slot is usually a valid start, so that one round suffices.
 REJECTION_ROUNDS = 8
 
 NO_SLOTS = np.empty(0, np.int64)
@@ -27,23 +27,23 @@ class Uniform(ReplayConfig):
     """Uniform replay: every stored transition is equally likely (DQN, Mnih et al. 2015, doi 10.1038/nature14236)."""
 
     def memory(self, layout: Layout) -> ReplayMemory:
-        """Return the size of a full ring."""
+        """Return the memory of a full ring."""
         return Ring.memory(self, layout)
 
     def build(self, layout: Layout, horizon_steps: int) -> "Ring":
-        """Make the replay, which is a ring."""
+        """Make the replay."""
         return Ring(self, **vars(layout))
 
 
 @final
 class Ring(Replay):
-    """Uniform replay over the last `capacity_steps` steps, shared out evenly over the lanes.
+    """Uniform replay over the last `capacity_steps` steps, divided evenly among the lanes.
 
-    A slot holds one frame and what was done there. A truncated episode has one slot more, flagged FINAL: the frame
-    that its last transitions bootstrap from. A terminated one needs none, since its discount is 0.
+    A slot holds one frame with its action, reward and flags. A truncated episode has one more slot, flagged FINAL: the
+    frame that its last transitions bootstrap from. A terminated episode needs none, because its discount is 0.
 
-    An index names a slot: lane * slots per lane + position. Lanes take up FINAL slots at different times, so each has
-    its own write head, kept as a running total that says both where to write and what is still stored.
+    The index of a slot is lane * slots per lane + position. Lanes use FINAL slots at different times, so each has its
+    own write head: a running total of written rows, which gives both the next position and the rows still stored.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Ring(Replay):
         gamma: float,
     ) -> None:
         lane_slots = config.capacity_steps // lanes
-        # With this many slots stored, two neighbours have both their stack and their window, and one of them is a step.
+        # With this many slots, two neighbours have a full stack and n-step window, and at least one of them is a step.
         self._enough_slots = stack + n_step + 1
         if lane_slots < self._enough_slots:
             raise ConfigError(
@@ -72,23 +72,23 @@ class Ring(Replay):
         self._stack = stack
         self._n_step = n_step
 
-        # Zeros cost no memory before they are written to. A slot never written holds no step either: FINAL says so.
+        # Zeros take no memory until they are written to. FINAL also marks slots that were never written.
         slots = lanes * lane_slots
         try:
             self._columns = {
                 name: np.zeros((slots, *shape), dtype)
                 for name, (shape, dtype) in columns_of(frame_shape, frame_dtype).items()
             }
-        except (MemoryError, ValueError) as error:  # ValueError: more than numpy can count
+        except (MemoryError, ValueError) as error:  # ValueError: larger than numpy's index type
             raise ConfigError(
-                f"replay.capacity_steps is {config.capacity_steps}, which this machine has no memory for: {error}"
+                f"replay.capacity_steps is {config.capacity_steps}, but this machine lacks the memory for it: {error}"
             ) from None
         self._frames, self._flags = self._columns["frames"], self._columns["flags"]
         self._actions, self._rewards = self._columns["actions"], self._columns["rewards"]
         self._flags.fill(FINAL)
 
         self._written = np.zeros(lanes, np.int64)
-        self._open = np.zeros(lanes, np.bool_)  # the lane's last step may still be followed by another of its episode
+        self._open = np.zeros(lanes, np.bool_)  # whether the lane's last episode is unfinished
         self._stored_steps = 0
 
         self._lane_starts = np.arange(lanes) * lane_slots
@@ -99,7 +99,7 @@ class Ring(Replay):
 
     @staticmethod
     def memory(config: ReplayConfig, layout: Layout) -> ReplayMemory:
-        """Return the size of such a ring when it is full."""
+        """Return the memory of such a ring when it is full."""
         slots = config.capacity_steps // layout.lanes * layout.lanes
         sizes = slot_bytes(columns_of(layout.frame_shape, layout.frame_dtype))
         frames = sizes.pop("frames")
@@ -110,24 +110,24 @@ class Ring(Replay):
 
     @property
     def slots(self) -> int:
-        """How many slots there are; every index is below it."""
+        """Number of slots; every index is below it."""
         return self._lanes * self._lane_slots
 
     @property
     def ready(self) -> bool:
-        """Whether the warm-up is over and `sample` has something to return."""
+        """Whether the warm-up is over and `sample` can return a batch."""
         if self._stored_steps >= self._config.warmup_steps:
             return bool(self._written.max() >= self._enough_slots)
-        # FINAL slots take room, so a full ring may hold fewer steps than the warm-up asks for, and always will.
+        # FINAL slots take up space, so a full ring may never hold as many steps as the warm-up requires.
         return bool(self._written.min() >= self._lane_slots)
 
     def add(self, steps: Steps, lanes: slice = ALL_LANES) -> Written:
-        """Store one step of each of those lanes, and say where."""
+        """Store one step of each of these lanes, and return the slots written to."""
         ids = self._check(steps.frames, lanes)
         if np.count_nonzero(steps.first & self._open[lanes]):
             raise ValueError(
                 f"Lanes {ids[steps.first & self._open[lanes]].tolist()} start an episode before the last one "
-                "terminated or was truncated; call cut first, or transitions would run from one episode into the next."
+                "terminated or was truncated; call cut first, or transitions would span both episodes."
             )
         rewards = steps.rewards
         if self._config.reward_clip:
@@ -146,24 +146,24 @@ class Ring(Replay):
         return Written(slots, self._close(ids[ends], steps.final_frames[ends]))
 
     def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
-        """Truncate those lanes' episodes in flight, where `frames` are the newest; their next steps are firsts."""
+        """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
         ids = self._check(frames, lanes)
-        going = self._open[ids]
-        cut = ids[going]
+        is_open = self._open[ids]
+        cut = ids[is_open]
         self._flags[self._lane_starts[cut] + (self._written[cut] - 1) % self._lane_slots] |= TRUNCATED
         self._open[lanes] = False
-        return Written(NO_SLOTS, self._close(cut, frames[going]))
+        return Written(NO_SLOTS, self._close(cut, frames[is_open]))
 
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
-        """Return `size` transitions, uniform over the valid starts, with replacement, rewards divided by `unit`."""
+        """Sample `size` transitions uniformly with replacement, and divide their rewards by `unit`."""
         return self.gather(self.draw(size, rng), unit)
 
     def recent_returns(self, most: int) -> Float64[np.ndarray, " N"]:
-        """Return the returns from the newest steps of each lane to their episodes' ends."""
+        """Return the discounted returns that start at the newest steps of each lane and end with their episodes."""
         return newest_returns(self._rewards, self._flags, self._written, self._gamma, most)
 
     def draw(self, size: int, rng: np.random.Generator) -> Int64[np.ndarray, "B"]:
-        """Return the indices of `size` valid starts, uniform, with replacement."""
+        """Draw the indices of `size` valid starts uniformly with replacement."""
         reach = self._reach
         drawn = np.empty(0, np.int64)
         for _ in range(REJECTION_ROUNDS):
@@ -172,33 +172,33 @@ class Ring(Replay):
             drawn = np.concatenate((drawn, candidates[self.valid(candidates)]))
             if len(drawn) >= size:
                 return drawn[:size]
-        # Valid starts are this rare only where little is stored, so looking at all of it is cheap.
+        # Valid starts are this rare only if little is stored, so a full scan is cheap.
         return rng.choice(self.starts(), size)
 
     def starts(self) -> Int64[np.ndarray, "N"]:
-        """Return the indices of all valid starts, by a look at everything stored."""
+        """Return the indices of all valid starts, by a full scan."""
         stored = (self._lane_starts[:, None] + np.arange(self._reach)).ravel()
         starts: np.ndarray = stored[self.valid(stored)]
         if not len(starts):
             raise RuntimeError(
-                f"The replay holds {len(self)} steps, but none with its {self._n_step} steps and the frame after them; "
+                f"The replay holds {len(self)} steps, but no complete transition of {self._n_step} steps; "
                 "add steps until `ready` before sampling."
             )
         return starts
 
     def valid(self, index: Int64[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
-        """Say which slots are steps whose whole transition is stored: its n steps, or their end, and its stack."""
+        """Return which slots start a complete transition: n steps or the episode's end, and a full frame stack."""
         lanes, positions = np.divmod(index, self._lane_slots)
         newer = (self._written[lanes] - 1 - positions) % self._lane_slots  # slots of the lane written after this one
-        older = self._lane_slots - 1 - newer  # and before it; in a lane not yet full, a first frame bounds the stack
+        older = self._lane_slots - 1 - newer  # and before it; until a lane is full, a first frame bounds the stack
         ahead = self._flags[self._shift(index[:, None], self._ahead)]  # B n
         back = self._flags[self._shift(index[:, None], self._back)]  # B S
-        # Slots beyond the write head belong to another time, so their flags do not count.
+        # Slots beyond the write head hold older data, so their flags do not count.
         ends = (ahead & (TERMINATED | TRUNCATED) != 0) & (self._ahead <= newer[:, None])
         starts = (back & FIRST != 0) & (-self._back <= older[:, None])
-        folds = (newer >= self._n_step) | ends.any(axis=1)
-        stacks = (older >= self._stack - 1) | starts.any(axis=1)
-        valid: np.ndarray = (self._flags[index] < FINAL) & folds & stacks
+        has_window = (newer >= self._n_step) | ends.any(axis=1)
+        has_stack = (older >= self._stack - 1) | starts.any(axis=1)
+        valid: np.ndarray = (self._flags[index] < FINAL) & has_window & has_stack
         return valid
 
     def gather(self, index: Int64[np.ndarray, "B"], unit: float = 1.0) -> Batch:
@@ -210,10 +210,10 @@ class Ring(Replay):
         rewards = np.where(self._ahead < lengths[:, None], self._rewards[window], 0.0) * self._powers[:-1]
         terminated = flags[np.arange(len(index)), lengths - 1] & TERMINATED != 0
         discounts = np.where(terminated, 0.0, self._powers[lengths])
-        # The frame after a termination is not stored and would not count: the start's own frames stand in for it.
+        # The frame after a termination is not stored and has discount 0: the start's own frames replace it.
         next_index = self._shift(index, np.where(terminated, 0, lengths))
         stacks = torch.from_numpy(self._stacked(np.concatenate((index, next_index))))
-        with np.errstate(over="ignore"):  # a sum that float32 cannot hold is infinite, and stops the run by its loss
+        with np.errstate(over="ignore"):  # a sum beyond float32 becomes infinite, and its loss then stops the run
             folded = (rewards.sum(axis=1) / unit).astype(np.float32)
         return Batch(
             observations=stacks[: len(index)],
@@ -227,11 +227,11 @@ class Ring(Replay):
 
     @property
     def span(self) -> Span:
-        """Which rows of each lane are stored: all up to its write head that were not written over."""
+        """The range of stored rows of each lane: all before its write head that were not overwritten."""
         return Span(np.maximum(self._written - self._lane_slots, 0), self._written.copy())
 
     def rows(self, since: Int64[np.ndarray, "E"]) -> dict[str, list[np.ndarray]]:
-        """Return views of the stored rows from those of each lane on, lane by lane, and their numbers."""
+        """Return views of the stored rows from `since` on, lane by lane, and the ranges of their numbers."""
         first, end = np.maximum(self.span.first, since), self._written
         spans = [
             span
@@ -242,7 +242,7 @@ class Ring(Replay):
         return {"first": [first], "end": [end.copy()]} | pieces
 
     def put_back(self, rows: Mapping[str, Rows]) -> None:
-        """Store rows that `rows` returned, joined; older ones first."""
+        """Store concatenated rows that `rows` returned; call it for older rows first."""
         first, end = rows["first"][:], rows["end"][:]
         check_rows(rows, self._columns, self._written, self._lane_slots)
         done = 0
@@ -257,18 +257,18 @@ class Ring(Replay):
 
     @property
     def _reach(self) -> int:
-        """No lane has written beyond this position; 1 at least."""
+        """Number of positions that any lane has written to; at least 1."""
         return min(max(int(self._written.max()), 1), self._lane_slots)
 
     def _check(self, frames: np.ndarray, lanes: slice) -> Int64[np.ndarray, "E"]:
-        """Return the numbers of the lanes that `frames` are for."""
+        """Check type and shape of `frames`, and return the numbers of their lanes."""
         ids = np.arange(self._lanes)[lanes]
         shape = (len(ids), *self._frames.shape[1:])
-        # Assignment would cast and broadcast without a word.
+        # Assignment would cast and broadcast silently.
         if frames.shape != shape or frames.dtype != self._frames.dtype:
             raise ValueError(
                 f"The frames are {frames.dtype} of shape {frames.shape}, but must be {self._frames.dtype} of shape "
-                f"{shape}, one frame a lane, as the ring was made for; others would be stored wrongly."
+                f"{shape}, one frame for each lane; otherwise numpy would cast or broadcast them silently."
             )
         return ids
 
@@ -276,7 +276,7 @@ class Ring(Replay):
         slots = self._shift(index[:, None], self._back)  # B S
         first = self._flags[slots] & FIRST != 0
         frames: np.ndarray = self._frames[slots]
-        # A frame is from before the episode when a later one of its stack is the first.
+        # A frame precedes the episode if a later frame of its stack is the first.
         before = np.logical_or.accumulate(first[:, :0:-1], axis=1)[:, ::-1]
         frames[:, :-1][before] = 0
         return frames
@@ -287,7 +287,7 @@ class Ring(Replay):
         return shifted
 
     def _claim(self, lanes: slice | np.ndarray) -> np.ndarray:
-        """Move the write heads of `lanes` on by one slot, and return the slots to write to."""
+        """Advance the write heads of `lanes` by one slot, and return the slots to write to."""
         slots: np.ndarray = self._lane_starts[lanes] + self._written[lanes] % self._lane_slots
         self._written[lanes] += 1
         self._stored_steps -= int(np.count_nonzero(self._flags[slots] < FINAL))

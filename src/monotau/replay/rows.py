@@ -1,4 +1,4 @@
-"""Rows of a ring by their numbers, which count from a lane's first: where they are, and whether they fit."""
+"""Rows of a ring, numbered from each lane's first: their position in the ring, and checks before loading them."""
 
 from collections.abc import Mapping
 from math import prod
@@ -9,55 +9,55 @@ from jaxtyping import Int64
 from numpy.typing import DTypeLike
 
 Columns = Mapping[str, tuple[tuple[int, ...], np.dtype]]
-"""Shape and type of what a slot holds, by name."""
+"""Shape and type of each column of a slot, by name."""
 
 
 def columns_of(frame_shape: tuple[int, ...], frame_dtype: DTypeLike) -> Columns:
-    """Return what a slot of a ring holds."""
+    """Return the columns of a slot."""
     return {
         "frames": (frame_shape, np.dtype(frame_dtype)),
         "actions": ((), np.dtype(np.int32)),
-        "rewards": ((), np.dtype(np.float64)),  # rounded only once, in the unit of returns
+        "rewards": ((), np.dtype(np.float64)),  # rounded once, after division by the unit of returns
         "flags": ((), np.dtype(np.uint8)),
     }
 
 
 def slot_bytes(columns: Columns) -> dict[str, int]:
-    """Return the bytes of each column in a slot."""
+    """Return the bytes per slot of each column."""
     return {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in columns.items()}
 
 
 BLOCK_ROWS = 1_000
-"""Rows copied at a time: rows that come from a file are then never in memory twice, but for these."""
+"""Rows copied at a time, so that at most this many rows from a file are in memory twice."""
 
 
 @runtime_checkable
 class Rows(Protocol):
-    """Rows of one column: an array, or what reads slices of one from a file."""
+    """Rows of one column: an array, or a reader of slices from a file."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As an array's."""
+        """Shape, as of an array."""
 
     @property
     def dtype(self) -> np.dtype:
-        """As an array's."""
+        """Type, as of an array."""
 
     def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
 def copy_rows(target: np.ndarray, source: Rows, start: int) -> None:
-    """Fill the target with the rows of a source from `start` on."""
+    """Fill the target with the source's rows from `start` on."""
     for low in range(0, len(target), BLOCK_ROWS):
         block = target[low : low + BLOCK_ROWS]
         block[...] = source[start + low : start + low + len(block)]
 
 
 def lane_slices(lane: int, lane_slots: int, first: int, end: int) -> list[slice]:
-    """Return where the rows from `first` to before `end` of a lane are, at most a lane's length of them."""
+    """Return the slices of a ring that hold a lane's rows from `first` up to, and without, `end`."""
     start, low = lane * lane_slots, first % lane_slots
-    beyond = max(0, low + end - first - lane_slots)  # these start over at the lane's first slot
-    return [slice(start + low, start + low + end - first - beyond), slice(start, start + beyond)]
+    wrapped = max(0, low + end - first - lane_slots)  # rows that wrap around to the lane's first slot
+    return [slice(start + low, start + low + end - first - wrapped), slice(start, start + wrapped)]
 
 
 def check_rows(
@@ -66,18 +66,18 @@ def check_rows(
     written: Int64[np.ndarray, "E"],
     lane_slots: int,
 ) -> None:
-    """Refuse rows that do not go into these columns after what each lane has written."""
+    """Raise ValueError if the rows do not fit the columns or do not continue what each lane has written."""
     first, end = rows["first"][:], rows["end"][:]
     lanes = first.shape == end.shape == written.shape and first.dtype == end.dtype == np.int64
     count = int((end - first).sum()) if lanes else -1
     fits = lanes and (first >= 0).all() and (first <= end).all() and (end - first <= lane_slots).all()
-    # The oldest rows have none before them any more, and rows that fill a lane need none.
+    # The oldest rows may start anywhere, and rows that fill a lane replace all before them.
     joined = fits and ((first == written) | (written == 0) | (end - first == lane_slots)).all()
     if not joined or any(
         rows[name].shape != (count, *column.shape[1:]) or rows[name].dtype != column.dtype
         for name, column in columns.items()
     ):
         raise ValueError(
-            f"The rows {first} to {end} do not follow those before {written} in {len(written)} lanes of {lane_slots}, "
-            "or are not of this replay's shapes; transitions would be wrong."
+            f"The rows {first} to {end} do not continue the rows up to {written} in {len(written)} lanes of "
+            f"{lane_slots}, or do not have this replay's shapes; transitions would be wrong."
         )

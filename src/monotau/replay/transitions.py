@@ -1,4 +1,4 @@
-"""What goes into a replay, one vector step at a time, and what comes out of it, one batch at a time."""
+"""The input of a replay, one vector step at a time, and its output, one batch at a time."""
 
 from dataclasses import dataclass, replace
 from typing import final
@@ -16,55 +16,55 @@ from monotau.networks.devices import sent
 class Steps:
     """One step of every lane: E lanes, one environment each.
 
-    `terminated` may be a life lost, after which the episode goes on: frames are stacked back to `first`, rewards are
-    folded up to `terminated` or `truncated`. Where both are set, `terminated` wins.
+    `terminated` may be a lost life, after which the episode continues: frames are stacked back to `first`, and rewards
+    are summed up to `terminated` or `truncated`. If both are set, `terminated` takes precedence.
     """
 
     frames: Shaped[np.ndarray, "E *frame"]
-    """The newest frame of each observation acted upon."""
+    """The newest frame of the observation in which the action was taken."""
     first: Bool[np.ndarray, "E"]
-    """This frame starts an episode."""
+    """Whether the frame starts an episode."""
     actions: Integer[np.ndarray, "E"]
     rewards: Float[np.ndarray, "E"]
-    """As the environment gave them; never NaN."""
+    """Raw rewards of the environment; never NaN."""
     terminated: Bool[np.ndarray, "E"]
     truncated: Bool[np.ndarray, "E"]
     final_frames: Shaped[np.ndarray, "E *frame"]
-    """The frame after the step; read only where the episode was truncated."""
+    """The frame after the step; used only if the episode was truncated."""
 
 
 @final
 @dataclass(frozen=True)
 class Written:
-    """Which slots of a replay were written to."""
+    """The slots of a replay that were written to."""
 
     steps: Int64[np.ndarray, "W"]
-    """These hold steps now."""
+    """Slots that now hold steps."""
     finals: Int64[np.ndarray, "F"]
-    """These hold the frame after a truncated episode's last step, and no step."""
+    """Slots that hold only the frame after a truncated episode's last step."""
 
 
 @final
 @dataclass(frozen=True)
 class Batch:
-    """B transitions, with gamma, the end of the episode and the n steps folded into `rewards` and `discounts`."""
+    """B n-step transitions; `rewards` and `discounts` account for gamma and the ends of episodes."""
 
     observations: Shaped[Tensor, "B S *frame"]
-    """Stacks of S frames, the newest last, zeros before the episode's first."""
+    """Stacks of S frames, the newest last, padded with zeros before the episode's first."""
     actions: Int64[Tensor, "B"]
     rewards: Float32[Tensor, "B"]
     """Discounted sum over the m steps of the transition."""
     discounts: Float32[Tensor, "B"]
     """gamma^m, or 0 where the episode terminated."""
     next_observations: Shaped[Tensor, "B S *frame"]
-    """The stacks m steps later; where `discounts` is 0 because of termination, `observations` once more."""
+    """The stacks m steps later; after a termination, where `discounts` is 0, `observations` again."""
     weights: Float32[Tensor, "B"]
-    """What each transition's loss is multiplied by."""
+    """Importance weight of each transition's loss."""
     index: Int64[np.ndarray, "B"]
-    """Which slots of the ring these are. Only a replay reads it, so it stays in host memory."""
+    """Slots of the ring. Only the replay uses them, so they stay in host memory."""
 
     def to(self, device: torch.device) -> "Batch":
-        """Return a batch in host memory with its tensors on `device`: three transfers, one for each kind of them."""
+        """Move the tensors of a batch from host memory to `device`, in one transfer for each of three types."""
         if device.type == "cpu":
             return self
         observations, next_observations = sent((self.observations, self.next_observations), device)

@@ -159,7 +159,7 @@ def test_the_entropy_weight_pulls_the_fractions_apart():
     ("settings", "match"),
     [
         ({"fraction_learning_rate": 0.0}, "head.fraction_learning_rate is 0.0, but must be a positive number"),
-        ({"entropy_weight": -1.0}, "head.entropy_weight is -1.0, but must be a number that is not negative"),
+        ({"entropy_weight": -1.0}, "head.entropy_weight is -1.0, but must be finite and not negative"),
         ({"entropy_weight": float("nan")}, "head.entropy_weight is nan"),
         ({"hidden": 0}, "head.hidden is 0, but must be at least 1"),
         ({"kappa": 0.0}, "head.kappa is 0.0"),

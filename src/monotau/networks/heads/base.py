@@ -16,13 +16,13 @@ from monotau.losses import quantile_huber
 from monotau.networks.layers import Layers
 
 Constants = tuple[Tensor, ...]
-"""What a head computes from its weights alone, once for many states."""
+"""What a head computes from its weights alone, once for all states of a batch."""
 
 Kind = TypeVar("Kind", bound=Distribution)
 
 
 class Role(Enum):
-    """What a distribution is asked for; sampling heads use another number of fractions for each."""
+    """What a distribution is used for; sampling heads draw a different number of fractions for each role."""
 
     LEARN = "learn"
     TARGET = "target"
@@ -30,33 +30,33 @@ class Role(Enum):
 
 
 class Estimate(NamedTuple):
-    """Distributions and the fractions that were drawn for them: all that a loss compares."""
+    """Distributions and the fractions drawn for them: the two sides of a loss."""
 
     distribution: Distribution
     fractions: Float[Tensor, "B n"]
 
     def rows(self, start: int, stop: int) -> "Estimate":
-        """Keep the batch rows from start up to stop."""
+        """Select the rows of the batch from `start` up to, and without, `stop`."""
         return Estimate(self.distribution.rows(start, stop), self.fractions[start:stop])
 
 
 class Head(nn.Module, ABC):
-    """Turns features into a return distribution for each action."""
+    """Maps features to a return distribution for each action."""
 
     samples: bool = False
-    """Whether the distribution depends on what `fractions` drew."""
+    """Whether the distribution depends on the fractions drawn."""
 
     @property
     def reach(self) -> tuple[float, float] | None:
-        """Lowest and highest value that a distribution can hold; None, the default, if there are no such bounds."""
+        """Lowest and highest return that the head can represent; None, the default, if it has no bounds."""
         return None
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
-        """Draw what a pass and its loss need of chance; without a generator it is evenly spread; nothing by default."""
+        """Draw the fractions of a pass and its loss, evenly spaced without a generator; none by default."""
         return torch.empty(batch, 0)
 
     def constants(self) -> Constants:
-        """Do the work that does not depend on the state."""
+        """Compute what does not depend on the state; nothing by default."""
         return ()
 
     @abstractmethod
@@ -67,12 +67,12 @@ class Head(nn.Module, ABC):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Distribution:
-        """Return distributions `[B, A]`, or `[B]` for the chosen actions, whose columns alone are then computed."""
+        """Return distributions `[B, A]`, or `[B]` for the chosen actions, computing no more than these need."""
 
     def values(
         self, features: Float[Tensor, "B D"], fractions: Float[Tensor, "B n"], constants: Constants
     ) -> Float[Tensor, "B A"]:
-        """Mean return of every action: all that greedy acting needs, which some heads have for less."""
+        """Mean return of every action, as greedy acting needs; some heads compute it without the distribution."""
         distribution: Distribution = self(features, fractions, constants)
         return distribution.mean()
 
@@ -87,26 +87,26 @@ class Head(nn.Module, ABC):
         constants: Constants,
         actions: Int[Tensor, " B"],
     ) -> Float[Tensor, ""] | None:
-        """Return what is learned beside the loss, by weights of `optimisers`; nothing by default."""
+        """Return an additional loss for weights with optimisers of their own; none by default."""
         return None
 
     def optimisers(self) -> Sequence[torch.optim.Optimizer]:
-        """Make optimisers for those weights that do not follow the run's; none by default."""
+        """Make optimisers for weights that the run's optimiser should not train; none by default."""
         return ()
 
     def quantiles(
         self, features: Float[Tensor, "B D"], taus: Float[Tensor, " M"], constants: Constants
     ) -> Float[Tensor, "B A M"]:
-        """Quantile functions at any fractions; heads that can be asked anywhere are, the others' curves are read."""
+        """Quantiles at any fractions, read off the predicted curve; implicit heads evaluate their network there."""
         fractions = self.fractions(Role.ACT, len(features), None).to(features.device)
         distribution: Distribution = self(features, fractions, constants)
         return distribution.quantile(taus)
 
     def rescale(self, factor: float) -> None:
-        """Multiply what is predicted, because the unit of returns has become 1 / factor times as large.
+        """Multiply the predictions by `factor`, because the unit of returns was divided by it.
 
-        Predictions in raw rewards then stay as they were. By default they change with the unit, as does the support of
-        a head that has one.
+        Predictions in raw rewards stay the same. The default does nothing: a fixed support, for example, is defined in
+        the unit of returns and changes with it.
         """
         return
 
@@ -116,11 +116,11 @@ class Head(nn.Module, ABC):
 
 
 class HeadConfig(ABC):
-    """Settings of a head, which they build."""
+    """Settings of a head, and how to build it."""
 
     @property
     def has_spread(self) -> bool:
-        """Whether its distributions are more than a point."""
+        """Whether its distributions are more than a point mass."""
         return True
 
     @abstractmethod
@@ -130,7 +130,7 @@ class HeadConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SampledConfig(HeadConfig):
-    """Settings that heads which sample their distributions have in common."""
+    """Settings shared by heads that sample their distributions."""
 
     online_fractions: int = 64
     """Samples drawn for the prediction in the loss, N."""
@@ -141,14 +141,14 @@ class SampledConfig(HeadConfig):
     hidden: int = 512
     """Hidden units."""
     kappa: float = 1.0
-    """Where the Huber loss turns from quadratic to linear."""
+    """Error at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         check_least("head.", self, online_fractions=1, target_fractions=1, action_fractions=1, hidden=1)
         check_positive("head.", self, "kappa")
 
     def count(self, role: Role) -> int:
-        """Return how many samples a role takes."""
+        """Return the number of samples for a role."""
         counts = {
             Role.LEARN: self.online_fractions,
             Role.TARGET: self.target_fractions,
@@ -160,9 +160,9 @@ class SampledConfig(HeadConfig):
 def draw_fractions(
     count: int, batch: int, generator: torch.Generator | None, *, stratified: bool = False
 ) -> Float[Tensor, "B n"]:
-    """Uniform fractions in (0, 1), `count` for each row; without a generator the midpoints of `count` equal parts.
+    """Draw `count` uniform fractions per row; without a generator, return the midpoints of `count` equal intervals.
 
-    Stratified, the i-th is drawn from the i-th of these parts.
+    If stratified, the i-th fraction is drawn from the i-th interval.
     """
     if generator is None:
         return ((torch.arange(count) + 0.5) / count).expand(batch, count)
@@ -171,7 +171,7 @@ def draw_fractions(
 
 
 def both(kind: type[Kind], prediction: Estimate, target: Estimate) -> tuple[Kind, Kind]:
-    """Return the distributions of a loss, which must be of one kind."""
+    """Return prediction and target of a loss, after checking that both are of this kind."""
     one, other = prediction.distribution, target.distribution
     if not (isinstance(one, kind) and isinstance(other, kind)):
         given = f"{type(one).__name__} and {type(other).__name__}"

@@ -17,17 +17,17 @@ from monotau.networks.layers import ActionLayer, Layers, large_products
 
 @dataclass(frozen=True, kw_only=True)
 class C51(HeadConfig):
-    """C51: probabilities of evenly spaced returns, fitted by cross-entropy to the projected target.
+    """C51: probabilities of evenly spaced returns (atoms), fitted to the projected target by cross-entropy.
 
     Bellemare, Dabney, Munos 2017, arXiv 1707.06887.
     """
 
     atoms: int = 51
-    """Number of returns."""
+    """Number of atoms."""
     low: float = -10.0
-    """Smallest return; what is below counts as this."""
+    """Lowest atom; lower returns are clipped to it."""
     high: float = 10.0
-    """Largest return; what is above counts as this."""
+    """Highest atom; higher returns are clipped to it."""
     hidden: int = 512
     """Hidden units."""
 
@@ -36,7 +36,7 @@ class C51(HeadConfig):
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise ConfigError(
                 f"head.low and head.high are {self.low} and {self.high}, but must be finite numbers, low below high: "
-                "they bound the returns that can be told apart."
+                "the head cannot represent returns outside of them."
             )
 
     def build(self, features: int, actions: int, layers: Layers) -> "C51Head":
@@ -74,6 +74,6 @@ class C51Head(Head):
         return Categorical(self.atoms, logs.exp(), logs)
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Cross-entropy from the target, projected on the atoms."""
+        """Cross-entropy between the prediction and the target projected onto the atoms."""
         predicted, wanted = both(Categorical, prediction, target)
         return cross_entropy(predicted.log_probs(), project(wanted.curve(), wanted.probs, self.atoms))

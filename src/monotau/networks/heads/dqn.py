@@ -15,7 +15,7 @@ from monotau.networks.layers import ActionLayer, Layers, large_products
 
 @dataclass(frozen=True, kw_only=True)
 class Dqn(HeadConfig):
-    """DQN: the mean return alone, fitted by the Huber loss.
+    """DQN: the mean return only, fitted by the Huber loss.
 
     Mnih et al. 2015, doi 10.1038/nature14236.
     """
@@ -23,7 +23,7 @@ class Dqn(HeadConfig):
     hidden: int = 512
     """Hidden units."""
     kappa: float = 1.0
-    """Where the Huber loss turns from quadratic to linear."""
+    """Error at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         check_least("head.", self, hidden=1)
@@ -31,7 +31,7 @@ class Dqn(HeadConfig):
 
     @property
     def has_spread(self) -> bool:
-        """All mass is on one value."""
+        """Return False: the distribution is a point mass."""
         return False
 
     def build(self, features: int, actions: int, layers: Layers) -> "DqnHead":
@@ -55,16 +55,16 @@ class DqnHead(Head):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Point:
-        """Return the values as points."""
+        """Return the values as point masses."""
         with large_products(self.precision, features.device):
             hidden = F.relu(self.hidden(features))
         return Point(self.last.table(hidden.float(), actions).squeeze(-1))
 
     def rescale(self, factor: float) -> None:
-        """Multiply the values."""
+        """Scale the values."""
         self.last.multiply(factor)
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Huber loss of the temporal difference."""
+        """Huber loss of the TD error."""
         value, wanted = both(Point, prediction, target)
         return huber(wanted.value.detach() - value.value, self.config.kappa)

@@ -1,4 +1,4 @@
-"""The fully parameterised quantile function (FQF, Yang et al. 2019, arXiv 1911.02140): fractions are learned too."""
+"""The fully parameterised quantile function (FQF, Yang et al. 2019, arXiv 1911.02140): it also learns the fractions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Fqf(ProposalConfig, HeadConfig):
     cosines: int = 64
     """Cosines in the embedding of a fraction."""
     kappa: float = 1.0
-    """Where the Huber loss turns from quadratic to linear."""
+    """Error at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +57,7 @@ class FqfHead(Head):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
-        """Return quantile estimates at the midpoints; no gradient reaches the fractions here."""
+        """Return quantile estimates at the midpoints; the fractions get no gradient from them."""
         with torch.no_grad():
             edges = self.proposals.edges(features)
         middles, widths = (edges[:, 1:] + edges[:, :-1]) / 2, edges.diff(dim=-1)
@@ -67,11 +67,11 @@ class FqfHead(Head):
         return Diracs(middles, values, widths)
 
     def rescale(self, factor: float) -> None:
-        """Multiply the quantiles."""
+        """Scale the quantiles."""
         self.network.last.multiply(factor)
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Quantile Huber loss at the middles; every target sample counts alike, as in FQF's Eq. 9."""
+        """Quantile Huber loss at the midpoints; all target samples have equal weight, as in FQF's Eq. 9."""
         return quantile_loss(prediction, target, self.config.kappa)
 
     def side_loss(
@@ -81,7 +81,7 @@ class FqfHead(Head):
         constants: Constants,
         actions: Int[Tensor, " B"],
     ) -> Float[Tensor, ""]:
-        """Loss of the fractions: its gradient is that of the 1-Wasserstein error of the steps (FQF's Eq. 7)."""
+        """Loss of the fractions, whose gradient is that of the step function's 1-Wasserstein error (FQF's Eq. 7)."""
         edges = self.proposals.edges(features)
         with torch.no_grad():
             at_edges = self.network(features, edges[:, 1:-1], actions)  # B N-1
@@ -96,11 +96,11 @@ class FqfHead(Head):
     def quantiles(
         self, features: Float[Tensor, "B D"], taus: Float[Tensor, " M"], constants: Constants
     ) -> Float[Tensor, "B A M"]:
-        """Ask the network itself."""
+        """Evaluate the network at the fractions."""
         values: Tensor = self.network(features, taus.expand(len(features), -1), None)
         return values
 
     def statistics(self, distribution: Distribution) -> dict[str, float]:
-        """Entropy of the widths; it collapses when proposals do."""
+        """Return the entropy of the interval widths, which is low when the proposals have collapsed."""
         edges = distribution.segments().edges
         return {"fraction_entropy": fraction_entropy(edges).mean().item()}

@@ -1,4 +1,4 @@
-"""Parts that heads with embedded fractions share: IQN's network, and NDQFN's anchor and non-negative increments.
+"""Modules shared by heads with embedded fractions: IQN's network, and NDQFN's anchor and non-negative increments.
 
 IQN: Dabney et al. 2018, arXiv 1806.06923. NDQFN: Zhou et al. 2021, arXiv 2105.06696.
 """
@@ -23,7 +23,7 @@ Increment = Literal["scaled", "relu", "softplus", "elu1"]
 InputForm = Literal["concat", "triple"]
 
 FIRST_SPREAD = 0.2
-"""First difference of highest and lowest quantile where steps are scaled, in the unit of returns."""
+"""Initial difference between highest and lowest quantile for `scaled` steps, in the unit of returns."""
 
 
 class ImplicitQuantiles(nn.Module):
@@ -48,18 +48,18 @@ class ImplicitQuantiles(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class StepConfig:
-    """Settings of quantile functions that are made of non-negative steps."""
+    """Settings of quantile functions that are sums of non-negative steps."""
 
     anchor: Anchor = "mean"
-    """Point of the curve that f gives: its mean, which is then learned apart from the spread; its median; or its lowest
-    quantile (the paper), with which a falling return closes the steps for good."""
+    """Point of the curve that f predicts: the mean, then learned independently of the spread; the median; or the lowest
+    quantile (the paper), with which falling returns can shrink all steps to zero for good."""
     baseline: Activation = "relu"
-    """Hidden activation of f: relu, or sigmoid (the paper), which is about 1/2 in every state and slow to change."""
+    """Hidden activation of f: relu, or sigmoid (the paper), which starts near 1/2 in every state and learns slowly."""
     increment: Increment = "scaled"
-    """What makes steps non-negative: scaled (a softplus for the spread, shared out by a softmax: cannot die), relu (the
-    paper; can die), softplus, or ELU + 1."""
+    """Activation that makes steps non-negative: scaled (a softplus spread times a softmax over the steps, which cannot
+    die), relu (the paper; can die), softplus, or elu1 (ELU + 1)."""
     increment_scale: Literal["1", "1/N"] = "1/N"
-    """Factor on relu, softplus and ELU + 1 steps; with 1/N an update moves the highest quantile as far as any other."""
+    """Factor on relu, softplus and elu1 steps; with 1/N an update moves the highest quantile as far as any other."""
     hidden: int = 512
     """Hidden units of f and of g."""
     cosines: int = 64
@@ -70,14 +70,14 @@ class StepConfig:
         if self.increment == "scaled" and self.increment_scale != "1/N":
             raise ConfigError(
                 "head.increment_scale is '1', but head.increment 'scaled' has a learned scale instead; "
-                "leave it out, or choose relu, softplus or elu1."
+                "leave increment_scale out, or choose relu, softplus or elu1."
             )
 
 
 class Location(nn.Module):
-    """NDQFN's f: the anchor of each action's curve, any real number, and its spread where steps are scaled.
+    """NDQFN's f: the anchor of each action's curve, which is unconstrained, and its spread for `scaled` steps.
 
-    Departure: the paper's f has "a sigmoid activation" yet is unconstrained, so the sigmoid is the hidden one.
+    Departure: the paper's f has "a sigmoid activation" yet is unconstrained, so the sigmoid is taken as the hidden one.
     """
 
     def __init__(self, config: StepConfig, features: int, actions: int, layers: Layers) -> None:
@@ -90,7 +90,7 @@ class Location(nn.Module):
             self.last.shift(math.log(math.expm1(FIRST_SPREAD)), output=1)
 
     def forward(self, features: Float[Tensor, "B D"], actions: Int[Tensor, " B"] | None) -> Float[Tensor, "B *A n"]:
-        """Anchor, and before its softplus the spread, of each action or of the chosen ones."""
+        """Anchor, and spread before its softplus, of every action or of the chosen ones."""
         with large_products(self.precision, features.device):
             hidden = self.hidden(features)
             hidden = F.relu(hidden) if self.config.baseline == "relu" else torch.sigmoid(hidden)
@@ -98,10 +98,10 @@ class Location(nn.Module):
 
 
 class Increments(nn.Module):
-    """NDQFN's g: what becomes the non-negative steps of the quantile function from each fraction to the next.
+    """NDQFN's g: the steps of the quantile function from each fraction to the next, before their activation.
 
-    W [psi*phi_i ; phi_i - phi_(i-1)] + b is split in W1 (psi*phi_i) and W2 (phi_i - phi_(i-1)) + b: the second does not
-    depend on the state, so where the fractions do not either, it is computed once for all states.
+    W [psi*phi_i ; phi_i - phi_(i-1)] + b is split into W1 (psi*phi_i) and W2 (phi_i - phi_(i-1)) + b: the second term
+    does not depend on the state, so for fixed fractions it is computed once for all states.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class Increments(nn.Module):
         self.shift = layers.linear(features, units, fan_in=inputs) if input_form == "concat" else None
         self.bias = nn.Parameter(torch.zeros(units)) if input_form == "triple" else None
         self.last = ActionLayer(layers, config.hidden, actions)
-        # With a ReLU this is more than a matter of size: the steps of an action are of one sign at the start, and an
-        # action whose steps are all negative is dead before it learns.
+        # A ReLU needs this: the steps of an action start with the same sign, and an action whose steps are all negative
+        # would be dead before it learns.
         self.last.shift({"relu": 1.0, "softplus": math.log(math.expm1(1.0))}.get(config.increment, 0.0))
 
     def constants(self, taus: Float[Tensor, "*batch K"]) -> Constants:
@@ -125,7 +125,7 @@ class Increments(nn.Module):
         phi = self.embedding(taus)  # *batch K D
         after, before = phi[..., 1:, :], phi[..., :-1, :]
         if self.shift is None:
-            assert self.bias is not None  # noqa: S101  # one of the two is there; for the type checker
+            assert self.bias is not None  # noqa: S101  # either shift or bias is set; for the type checker
             return after * before, self.bias
         with large_products(self.precision, phi.device):
             addends = self.shift(after - before)
@@ -134,11 +134,11 @@ class Increments(nn.Module):
     def forward(
         self, features: Float[Tensor, "B D"], constants: Constants, actions: Int[Tensor, " B"] | None
     ) -> Float[Tensor, "B *A N"]:
-        """One number, of any sign, for each step of every action's quantile function, or of the chosen ones'."""
+        """Return a number of any sign for each step of every action's quantile function, or of the chosen actions'."""
         factors, addends = constants
         with large_products(self.precision, features.device):
             mixed = features[:, None, :] * factors.to(features.dtype)  # B N D
-            # In place: a B*N*H tensor is written once, and neither the product nor the sum is needed for the gradient.
+            # In place: the B*N*H tensor is allocated once, and the gradient needs neither the product nor the sum.
             hidden = self.mixed(mixed).add_(addends).relu_()
         return self.last.along(hidden.float(), actions)
 
@@ -155,13 +155,13 @@ class Curve(nn.Module):
         self.increments = Increments(config, features, actions, layers, input_form)
 
     def rescale(self, factor: float) -> None:
-        """Multiply anchors and steps: exactly where these are ReLUs, and nearly where they are wide softpluses."""
+        """Scale anchors and steps: exactly for ReLU steps, approximately for softplus steps far above zero."""
         self.location.last.multiply(factor)
         if self.config.increment != "scaled":
             self.increments.last.multiply(factor)
 
     def anchors(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B A"]:
-        """Anchor of every action's curve, by f alone."""
+        """Anchor of every action's curve, which needs only f."""
         located: Tensor = self.location(features, None)
         return located[..., 0]
 
@@ -174,7 +174,7 @@ class Curve(nn.Module):
         if self.config.increment == "scaled":
             steps = F.softplus(located[..., 1:]) * rises.softmax(dim=-1)
         else:
-            # What makes steps non-negative comes last, after dueling's sum, so that nothing can make them negative.
+            # The activation comes after dueling's sum, which could otherwise make steps negative.
             steps = STEPS[self.config.increment](rises)
             if self.config.increment_scale == "1/N":
                 steps = steps / steps.shape[-1]

@@ -1,4 +1,4 @@
-"""Samples of a noise-driven generator, sorted into quantiles: monotone by sorting.
+"""Samples of a noise-driven generator, sorted into quantiles, which are therefore monotone.
 
 After the distributional critic of IDAC (Yue, Wang, Zhou 2020, arXiv 2007.06159).
 """
@@ -24,7 +24,7 @@ class ImplicitSorted(SampledConfig):
     """
 
     noise: int = 8
-    """Normal random numbers that drive a sample."""
+    """Normal random numbers per sample, the generator's input."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,13 +44,13 @@ class ImplicitSortedHead(Head):
         super().__init__()
         self.config, self.precision = config, layers.precision
         units = 2 * config.hidden if layers.dueling else config.hidden
-        # Each half of the sum as if it had half of the inputs: a few random numbers count as much as many features.
+        # Initialise each term as if it had half of the inputs: few random numbers weigh as much as many features.
         self.seen = layers.linear(features, units, fan_in=2 * features)
         self.driven = layers.linear(config.noise, units, bias=False, fan_in=2 * config.noise)
         self.last = ActionLayer(layers, config.hidden, actions)
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
-        """Draw the noise of all samples, side by side; without a generator the same noise each time."""
+        """Draw the noise of all samples, concatenated; without a generator, the same noise each time."""
         generator = generator or torch.Generator().manual_seed(0)
         return torch.randn(batch, self.config.count(role) * self.config.noise, generator=generator)
 
@@ -70,9 +70,9 @@ class ImplicitSortedHead(Head):
         return Diracs(taus, values, torch.full_like(taus, 1 / len(taus)))
 
     def rescale(self, factor: float) -> None:
-        """Multiply the samples."""
+        """Scale the samples."""
         self.last.multiply(factor)
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Quantile Huber loss at the fractions that sorting gives the samples."""
+        """Quantile Huber loss at the fractions of the sorted samples."""
         return quantile_loss(prediction, target, self.config.kappa)

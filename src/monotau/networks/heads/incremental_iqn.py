@@ -19,7 +19,7 @@ from monotau.networks.layers import Layers
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementalIqn(StepConfig, SampledConfig):
-    """IQN with non-negative steps between its sampled fractions; without a fixed support, two sets may cross.
+    """IQN with non-negative steps between its sampled fractions; quantiles of two sets of fractions may still cross.
 
     Zhou et al. 2021, arXiv 2105.06696, Fig. 1b.
     """
@@ -34,7 +34,7 @@ class IncrementalIqn(StepConfig, SampledConfig):
 
 
 class IncrementalIqnHead(Head):
-    """An anchor and the steps from fraction 0 over all sampled fractions up to the one asked for.
+    """An anchor plus the steps from fraction 0, over all sampled fractions, up to the requested one.
 
     The sum depends on the other fractions of the set, so quantiles of two sets may cross.
     """
@@ -57,7 +57,7 @@ class IncrementalIqnHead(Head):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
-        """Equally likely quantile estimates at the fractions, which increase."""
+        """Return equally likely quantile estimates at the increasing fractions."""
         between = self.curve.increments.constants(F.pad(fractions, (1, 0)))
         located, steps = self.curve(features, between, actions)
         anchors, rises = located[..., None], cumulate(steps)
@@ -69,11 +69,11 @@ class IncrementalIqnHead(Head):
         return equal_diracs(fractions, anchors + (rises - centre))
 
     def rescale(self, factor: float) -> None:
-        """Multiply the curves."""
+        """Scale the curves."""
         self.curve.rescale(factor)
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Quantile Huber loss at the fractions the two distributions were sampled at."""
+        """Quantile Huber loss at the fractions at which the two distributions were sampled."""
         return quantile_loss(prediction, target, self.config.kappa)
 
     def quantiles(

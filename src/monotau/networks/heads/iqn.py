@@ -53,15 +53,15 @@ class IqnHead(Head):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
-        """Equally likely quantile estimates at the fractions."""
+        """Return equally likely quantile estimates at the fractions."""
         return equal_diracs(fractions, self.network(features, fractions, actions))
 
     def rescale(self, factor: float) -> None:
-        """Multiply the quantiles."""
+        """Scale the quantiles."""
         self.network.last.multiply(factor)
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
-        """Quantile Huber loss at the fractions the two distributions were sampled at."""
+        """Quantile Huber loss at the fractions at which the two distributions were sampled."""
         return quantile_loss(prediction, target, self.config.kappa)
 
     def quantiles(
@@ -73,6 +73,6 @@ class IqnHead(Head):
 
 
 def equal_diracs(taus: Float[Tensor, "B n"], values: Float[Tensor, "B *A n"]) -> Diracs:
-    """Equally likely values at the fractions of each row, the same ones for all its actions."""
+    """Return equally likely values at the fractions of each row, which all its actions share."""
     weights = torch.full_like(taus[0], 1 / taus.shape[1])
     return Diracs(taus if values.ndim == 2 else taus[:, None, :].expand(values.shape), values, weights)

@@ -21,16 +21,16 @@ from monotau.networks.layers import Layers
 
 @dataclass(frozen=True, kw_only=True)
 class CurveConfig(StepConfig, HeadConfig):
-    """Settings that heads with steps between knots have in common."""
+    """Settings shared by heads with steps between knots."""
 
     online_fractions: int = 32
     """Fractions drawn for the prediction in the loss, N1."""
     target_fractions: int = 32
     """Fractions drawn for the target in the loss, N2."""
     stratified: bool = True
-    """Draw one fraction in each of as many equal parts of (0, 1): the same on average, with less noise."""
+    """Draw one fraction from each of as many equal intervals of (0, 1): the same expectation with less variance."""
     kappa: float = 1.0
-    """Where the Huber loss turns from quadratic to linear."""
+    """Error at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,7 +38,7 @@ class CurveConfig(StepConfig, HeadConfig):
         check_positive("head.", self, "kappa")
 
     def draw(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
-        """Draw the fractions of the loss; more of them cost next to nothing here. The curve itself needs none."""
+        """Draw the fractions of the loss, which are cheap here; the curve itself needs none."""
         counts = {Role.LEARN: self.online_fractions, Role.TARGET: self.target_fractions, Role.ACT: 0}
         return draw_fractions(counts[role], batch, generator, stratified=self.stratified)
 
@@ -54,20 +54,22 @@ class Ndqfn(CurveConfig):
     knots: int = 32
     """Number of support points, N + 1 in the paper: 0.001, 1/N, ..., (N-1)/N, 0.999."""
     support: tuple[float, ...] = ()
-    """Support points of your own, strictly increasing inside (0, 1); empty places `knots` of them as the paper does."""
+    """Custom support points, strictly increasing inside (0, 1); if empty, the paper's, with `knots` points."""
     input_form: InputForm = "concat"
     """Input of g: [psi*phi_i, phi_i - phi_(i-1)] (the paper) or psi*phi_i*phi_(i-1) (the alternative it mentions)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.support:
-            stored = torch.tensor(self.support, dtype=torch.float32).tolist()  # in which near points may become one
+            stored = torch.tensor(
+                self.support, dtype=torch.float32
+            ).tolist()  # close points may round to the same float32
             inside = all(0 < p < 1 for p in stored)
             rising = all(p < q for p, q in pairwise(stored))
             if len(self.support) < 2 or not (inside and rising):
                 raise ConfigError(
                     f"head.support is {self.support}, but must be at least two points that increase strictly inside "
-                    "(0, 1); otherwise the quantile function could fall."
+                    "(0, 1); otherwise the quantile function could decrease."
                 )
         elif not 2 <= self.knots <= 1000:
             raise ConfigError(
@@ -81,7 +83,7 @@ class Ndqfn(CurveConfig):
 
 
 class CurveHead(Head):
-    """What heads with steps between knots have in common."""
+    """Methods shared by heads with steps between knots."""
 
     config: CurveConfig
     curve: Curve
@@ -93,13 +95,13 @@ class CurveHead(Head):
     def values(
         self, features: Float[Tensor, "B D"], fractions: Float[Tensor, "B n"], constants: Constants
     ) -> Float[Tensor, "B A"]:
-        """Mean of each action's distribution: where the mean is the anchor, f alone gives it, exactly."""
+        """Mean of each action's distribution: with the anchor at the mean, f alone gives it exactly."""
         if self.config.anchor == "mean":
             return self.curve.anchors(features)
         return super().values(features, fractions, constants)
 
     def rescale(self, factor: float) -> None:
-        """Multiply the curves."""
+        """Scale the curves."""
         self.curve.rescale(factor)
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
@@ -109,7 +111,7 @@ class CurveHead(Head):
         return quantile_huber(values, prediction.fractions, targets, self.config.kappa)
 
     def statistics(self, distribution: Distribution) -> dict[str, float]:
-        """Share of the steps, over support points and actions, that are zero in every state of the batch."""
+        """Return the share of steps, over support points and actions, that are zero in every state of the batch."""
         dead = (distribution.curve().diff(dim=-1) <= 0).all(dim=0)
         return {"dead_increments": dead.float().mean().item()}
 
@@ -140,6 +142,6 @@ class NdqfnHead(CurveHead):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Stepped:
-        """Return quantile functions with lines between the knots."""
+        """Return quantile functions that are linear between the knots."""
         anchors, steps = self.curve(features, constants, actions)
         return Stepped(Support(self.knots, self.rates, self.offsets, self.config.anchor), anchors, steps)

@@ -1,4 +1,4 @@
-"""NDQFN (arXiv 2105.06696) with FQF's proposals (arXiv 1911.02140): knots that are learned for each state."""
+"""NDQFN (arXiv 2105.06696) with FQF's proposals (arXiv 1911.02140): a network proposes the knots for each state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ ENDS = (0.001, 0.999)
 
 @dataclass(frozen=True, kw_only=True)
 class NdqfnFqf(ProposalConfig, CurveConfig):
-    """NDQFN whose knots are proposed for each state, as FQF's fractions are; it cannot cross.
+    """NDQFN with knots that a network proposes for each state, like FQF's fractions; it cannot cross.
 
     The NDQFN paper (arXiv 2105.06696) names this as future work; proposals are those of FQF (arXiv 1911.02140).
     """
@@ -57,7 +57,7 @@ class NdqfnFqfHead(CurveHead):
         constants: Constants,
         actions: Int[Tensor, " B"] | None = None,
     ) -> Stepped:
-        """Return piecewise linear quantile functions; no gradient reaches the knots here."""
+        """Return piecewise linear quantile functions; the knots get no gradient from them."""
         with torch.no_grad():
             edges = self.proposals.edges(features)
             knots = ENDS[0] + (ENDS[1] - ENDS[0]) * edges
@@ -73,10 +73,10 @@ class NdqfnFqfHead(CurveHead):
         constants: Constants,
         actions: Int[Tensor, " B"],
     ) -> Float[Tensor, ""]:
-        """FQF's loss of the fractions, read off the curve: on lines, a middle is the mean of its ends.
+        """FQF's loss of the fractions, read off the curve: a line's value at its midpoint is the mean of its ends.
 
-        So 2 F(p_i) - F(middle after) - F(middle before) is F(p_i) - (F(p_(i+1)) + F(p_(i-1))) / 2, and no other pass
-        is needed: knots move until neighbouring increments are alike.
+        So 2 F(p_i) - F(midpoint after) - F(midpoint before) is F(p_i) - (F(p_(i+1)) + F(p_(i-1))) / 2, and no further
+        pass is needed: knots move until neighbouring increments are equal.
         """
         values = prediction.distribution.curve().detach()
         slopes = values[:, 1:-1] - (values[:, 2:] + values[:, :-2]) / 2
@@ -87,6 +87,6 @@ class NdqfnFqfHead(CurveHead):
         return [self.config.fraction_optimiser(self.proposals)]
 
     def statistics(self, distribution: Distribution) -> dict[str, float]:
-        """Dead increments, and the entropy of the widths between knots."""
+        """Return the share of dead increments, and the entropy of the widths between knots."""
         edges = distribution.segments().edges
         return super().statistics(distribution) | {"fraction_entropy": fraction_entropy(edges).mean().item()}

@@ -1,4 +1,4 @@
-"""Fractions proposed for each state, and how they are learned: the part of FQF (arXiv 1911.02140) that heads share."""
+"""FQF's fraction proposal network and its loss (arXiv 1911.02140), shared by the heads that learn their fractions."""
 
 from dataclasses import dataclass
 
@@ -10,24 +10,22 @@ from torch.nn import functional as F
 from monotau.errors import ConfigError, check_positive
 
 LEAST_SHARE = 1e-3
-"""Share of (0, 1) that is divided evenly, so that no interval closes and fractions increase strictly."""
+"""Share of (0, 1) that is divided evenly, so that no interval is empty and fractions increase strictly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProposalConfig:
-    """Settings of the fractions' own learning."""
+    """Settings of learned fractions."""
 
     fraction_learning_rate: float = 2.5e-9
-    """Step size of the fractions' centred RMSProp; the default is FQF's on Atari."""
+    """Step size of the centred RMSProp that trains the fractions; the default is FQF's on Atari."""
     entropy_weight: float = 0.0
-    """Weight of the fractions' entropy; above 0 it keeps them from collapsing into one another."""
+    """Weight of the entropy of the fractions; above 0 it keeps them from collapsing."""
 
     def __post_init__(self) -> None:
         check_positive("head.", self, "fraction_learning_rate")
         if not 0 <= self.entropy_weight < float("inf"):
-            raise ConfigError(
-                f"head.entropy_weight is {self.entropy_weight}, but must be a number that is not negative."
-            )
+            raise ConfigError(f"head.entropy_weight is {self.entropy_weight}, but must be finite and not negative.")
 
     def fraction_optimiser(self, proposals: "Proposals") -> torch.optim.Optimizer:
         """Make RMSProp for the fractions, centred as in the code of FQF's authors."""
@@ -35,7 +33,7 @@ class ProposalConfig:
         return torch.optim.RMSprop(proposals.parameters(), lr=rate, alpha=0.95, eps=1e-5, centered=True)
 
     def fraction_loss(self, edges: Float[Tensor, "B N1"], slopes: Float[Tensor, "B N"]) -> Float[Tensor, ""]:
-        """Return a loss whose gradient in the inner edges is `slopes`, less the weighted entropy."""
+        """Return a loss whose gradient with respect to the inner edges is `slopes`, minus the weighted entropy."""
         losses = (slopes * edges[:, 1:-1]).sum(dim=-1)
         return (losses - self.entropy_weight * fraction_entropy(edges)).mean()
 
@@ -46,7 +44,7 @@ class Proposals(nn.Module):
     def __init__(self, features: int, intervals: int) -> None:
         super().__init__()
         self.linear = nn.Linear(features, intervals)
-        # Nearly even at the start, whatever the size of the features.
+        # Intervals start nearly equal for features of any size.
         nn.init.xavier_uniform_(self.linear.weight, gain=0.01)
         nn.init.zeros_(self.linear.bias)
 

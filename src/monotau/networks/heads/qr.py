@@ -17,17 +17,17 @@ FIRST_SCALE = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Qr(HeadConfig):
-    """QR-DQN: quantiles at fixed fractions, each an output of its own; they may cross.
+    """QR-DQN: quantiles at fixed fractions, each an independent output; they may cross.
 
     Dabney, Rowland, Bellemare, Munos 2017, arXiv 1710.10044.
     """
 
     quantiles: int = 200
-    """Number of quantiles, at the midpoints of as many equal parts of (0, 1)."""
+    """Number of quantiles, at the midpoints of as many equal intervals of (0, 1)."""
     hidden: int = 512
     """Hidden units."""
     kappa: float = 1.0
-    """Where the Huber loss turns from quadratic to linear."""
+    """Error at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         check_least("head.", self, quantiles=1, hidden=1)
@@ -35,7 +35,7 @@ class Qr(HeadConfig):
 
     @property
     def has_spread(self) -> bool:
-        """One quantile is a point."""
+        """Whether there are at least two quantiles; a single one is a point mass."""
         return self.quantiles > 1
 
     def build(self, features: int, actions: int, layers: Layers) -> Head:
@@ -59,11 +59,11 @@ class NcQr(Qr):
 class QrHead(Head):
     """Linear(ReLU(Linear(psi))), which gives the quantiles or, in NC-QR-DQN, the numbers they are computed from.
 
-    In NC-QR-DQN (Zhou, Wang, Feng 2020) the quantiles are shift + ReLU(scale) * (cumulative softmax), with shift and
-    scale two more outputs of each action.
+    In NC-QR-DQN (Zhou, Wang, Feng 2020) the quantiles are shift + ReLU(scale) * (cumulative softmax), where shift
+    and scale are two more outputs of each action.
 
     Departure: the scale starts near 1. With torch's default initialisation it starts negative for about half of the
-    actions; the ReLU then passes no gradient, and the action never gets a spread.
+    actions; the ReLU then passes no gradient, and the action never learns a spread.
     """
 
     def __init__(self, config: Qr, features: int, actions: int, layers: Layers, *, crossing: bool) -> None:
@@ -93,7 +93,7 @@ class QrHead(Head):
         return Diracs(self.taus, values, torch.full_like(self.taus, 1 / len(self.taus)))
 
     def rescale(self, factor: float) -> None:
-        """Multiply the quantiles; where they cannot cross, that is shift and scale."""
+        """Scale the quantiles; in NC-QR-DQN that means shift and scale."""
         self.last.multiply(factor, slice(None) if self.crossing else slice(-2, None))
 
     def loss(self, prediction: Estimate, target: Estimate) -> Float[Tensor, " B"]:
