@@ -148,10 +148,10 @@ FILES = [
     ("head: {kind: [iqn]}\n", "head.kind is ['iqn'], but must be text."),
     (
         "env:\n  kwargs:\n    ? 'a\n\n      b'\n    : 1\n",
-        "env.kwargs is {'a\\nb': 1}, but must be a mapping with names as keys.",
+        "env.kwargs is {'a\\nb': 1}, but must be a mapping with identifiers as keys.",
     ),
-    ("- steps\n", "settings.yaml must hold a mapping of settings, but holds ['steps']."),
-    ("steps: 1\nsteps: 2\n", "settings.yaml: the key 'steps' stands more than once."),
+    ("- steps\n", "settings.yaml must contain a mapping of settings, but contains ['steps']."),
+    ("steps: 1\nsteps: 2\n", "settings.yaml: the key 'steps' appears more than once."),
     ("steps: !!python/name:os.system\n", "settings.yaml: line 1 has an anchor, an alias or a tag"),
 ]
 
@@ -406,7 +406,7 @@ def test_the_other_commands_explain_themselves(call, monkeypatch):
     text = helptext(call, monkeypatch, "evaluate")
     assert "A run directory, or one that Agent.save wrote." in text
     assert "--episodes INT Episodes to play." in text
-    assert "Show what can be named on the command line." in helptext(call, monkeypatch, "list")
+    assert "List what can be named on the command line." in helptext(call, monkeypatch, "list")
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])

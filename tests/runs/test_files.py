@@ -80,7 +80,7 @@ def test_a_partial_file_left_by_a_crash_is_not_mistaken_for_the_file(tmp_path):
 
 def test_json_is_read_as_strictly_as_settings(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1, "a": 2}')
-    with pytest.raises(ConfigError, match="the key 'a' stands more than once"):
+    with pytest.raises(ConfigError, match="the key 'a' appears more than once"):
         files.read_json(tmp_path / "x.json")
 
 
