@@ -101,7 +101,7 @@ REFUSED = [
     (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes FLOAT, but: "),
     (["train", "--head.increment", "sine"], "invalid choice 'sine' for argument '--head.increment'."),
     (["train", "--steps", "5", "iqn"], "the preset 'iqn' must come first: monotau train iqn ..."),
-    (["train", "--double-q", "False"], "'False' is no preset and belongs to no option."),
+    (["train", "--double-q", "False"], "'False' is neither a preset nor the value of an option."),
     (["train", "iqn", "ndqfn"], "the option 'ndqfn' is unknown here."),
     (["train", "--head", "nope"], "head.kind 'nope' is unknown. Allowed: c51, dqn, fqf, "),
     (["train", "--explorer=nope"], "explorer.kind 'nope' is unknown."),
@@ -192,7 +192,7 @@ def run_directory(tmp_path):
 def test_the_refusal_of_another_run_s_directory_names_the_differences(refused, run_directory):
     message = refused("train", "--config", "run/config.json", "--seed", "5", "--out", "run")
     assert message == (
-        "the run directory run holds another run: it differs in seed (0 there, 5 here); name another directory."
+        "the run directory run holds another run: it differs in seed (0 there, 5 here); use another directory."
     )
 
 
@@ -344,7 +344,7 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
-    message = "--best is given, but run holds no best_agent, which a run writes at its first evaluation."
+    message = "--best is given, but run has no best_agent, which a run writes at its first evaluation."
     assert refused("evaluate", "run", "--best") == message
 
 

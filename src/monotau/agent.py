@@ -29,7 +29,7 @@ from monotau.learning.policy import Policy
 from monotau.learning.train import Training
 from monotau.networks import Role
 from monotau.networks.devices import one_thread, torch_threads
-from monotau.runs.agent_files import MadeFor, is_harmless, read_about, write_agent
+from monotau.runs.agent_files import EnvSignature, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log
@@ -80,7 +80,7 @@ class Agent:
     ) -> None:
         section = dict(env_settings or {})
         resolved = resolve_for(env, preset, overrides | {"seed": seed, "env": section}, profile)
-        self._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs))
+        self._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs))
         self.verbose = verbose
 
     @classmethod
@@ -100,12 +100,12 @@ class Agent:
             'dqn'
         """
         agent = cls.__new__(cls)
-        agent._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs))
+        agent._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs))
         return agent
 
-    def _start(self, config: Config, envs: EnvFactory | None, made_for: MadeFor) -> None:
-        self.config, self.envs, self._made_for = config, envs, made_for
-        self.spec, self.actions = made_for.observation, made_for.actions
+    def _start(self, config: Config, envs: EnvFactory | None, signature: EnvSignature) -> None:
+        self.config, self.envs, self._signature = config, envs, signature
+        self.spec, self.actions = signature.observation, signature.actions
         self.networks = AgentNetworks(config, self.spec, self.actions)
         self._training: Training | None = None
         self._acting = numpy_stream(config.seed, "predict"), torch_stream(config.seed, "predict")
@@ -305,7 +305,7 @@ class Agent:
             )
         else:
             actions = self.networks.exploration_policy.act(stacks, self.config.epsilon.end, *self._acting)
-        actions = actions + self._made_for.action_start
+        actions = actions + self._signature.action_start
         return (actions[0] if single else actions), state
 
     def distribution(self, observation: Any) -> Distribution:
@@ -416,7 +416,7 @@ class Agent:
             ...     sorted(path.name for path in Path(directory).iterdir())
             ['agent.json', 'weights.safetensors']
         """
-        write_agent(directory, self.config, self._made_for, self.networks.state())
+        write_agent(directory, self.config, self._signature, self.networks.state())
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
@@ -444,10 +444,10 @@ class Agent:
             ('ndqfn', 2)
         """
         directory = Path(directory)
-        config, made_for, record = read_about(directory)
+        config, signature, record = read_about(directory)
         # Before anything is made: settings and weights must agree about sizes, so that neither lies about the memory.
         weights = directory / "weights.safetensors"
-        check_alike(weights, AgentNetworks.blank_state(config, made_for.observation, made_for.actions))
+        check_alike(weights, AgentNetworks.blank_state(config, signature.observation, signature.actions))
         check(weights, record)
         envs, source = None, None if isinstance(env, str) else env
         if isinstance(env, str):
@@ -456,16 +456,16 @@ class Agent:
             config = replace(config, env=replace(config.env, id=env, protocol=protocol))
         elif env is not None:  # keyword arguments are for making an environment by its id
             config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
-        if env is not None or (made_for.env_by_id and is_harmless(config.env)):
+        if env is not None or (signature.env_by_id and is_safe_to_make(config.env)):
             with suppress(MissingExtra) if env is None else nullcontext():  # it can do without, until it is to play
                 envs = EnvFactory(config.env, source)
         if envs is not None:
-            here = MadeFor.of(envs)
-            if replace(here, env_by_id=made_for.env_by_id) != made_for:
-                raise ConfigError(f"the agent in {directory} is for {made_for}, but {envs.name} has {here}.")
-            made_for = here
+            here = EnvSignature.of(envs)
+            if replace(here, env_by_id=signature.env_by_id) != signature:
+                raise ConfigError(f"the agent in {directory} is for {signature}, but {envs.name} has {here}.")
+            signature = here
         agent = cls.__new__(cls)
-        agent._start(config, envs, made_for)
+        agent._start(config, envs, signature)
         agent.networks.load_state(read_tensors(weights))
         return agent
 
@@ -474,7 +474,7 @@ class Agent:
 
     def _envs(self) -> EnvFactory:
         if self.envs is None:
-            if self._made_for.env_by_id and is_harmless(self.config.env):
+            if self._signature.env_by_id and is_safe_to_make(self.config.env):
                 EnvFactory(self.config.env)  # says which package is missing
             raise ConfigError(
                 f"this agent was loaded without its environment ({self.config.env.id}), which is not made from a file: "

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from monotau.config.parse import LARGEST_FILE, kind_of, override, read_settings, to_plain
 from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES
-from monotau.config.resolve import settle
+from monotau.config.resolve import resolve_for_spec
 from monotau.config.schema import KINDS, Config, EvaluationConfig, UpdateConfig
 from monotau.envs import EnvConfig
 from monotau.errors import ConfigError, brief
@@ -23,7 +23,7 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from tests.support.networks import VECTOR
 
-BASE = settle("ndqfn-dpe", "classic", {}, VECTOR)
+BASE = resolve_for_spec("ndqfn-dpe", "classic", {}, VECTOR)
 
 
 def nest(path, value):
@@ -46,8 +46,8 @@ def read(tmp_path):
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_in_every_profile_survives_the_trip_through_json(preset, profile):
-    config = settle(preset, profile, {}, VECTOR)
-    base = settle("iqn" if preset != "iqn" else "ndqfn-vpe", "classic", {"seed": 7}, VECTOR)
+    config = resolve_for_spec(preset, profile, {}, VECTOR)
+    base = resolve_for_spec("iqn" if preset != "iqn" else "ndqfn-vpe", "classic", {"seed": 7}, VECTOR)
     assert base != config
     assert override(base, json.loads(json.dumps(config.to_plain())), KINDS) == config
 

@@ -30,10 +30,10 @@ class Resolved:
 
         The environment is only recreated if its own settings change.
         """
-        given = _over(self.given, layer)
+        given = _merge(self.given, layer)
         section = override(EnvConfig(), given["env"], KINDS, "env")
         envs = self.envs if section == self.envs.config else EnvFactory(section, self.envs.source)
-        config = settle(self.config.preset, self.config.profile, given, envs.observation_spec)
+        config = resolve_for_spec(self.config.preset, self.config.profile, given, envs.observation_spec)
         return Resolved(config, envs, given)
 
 
@@ -50,14 +50,14 @@ def resolve(
     _check_names(preset, profile)
     given: dict[str, Any] = {}
     for layer in layers:
-        given = _over(given, layer)
+        given = _merge(given, layer)
     if source is None:
-        given = _over({"env": {"protocol": default_protocol(_env_id(given))}}, given)
+        given = _merge({"env": {"protocol": default_protocol(_env_id(given))}}, given)
     envs = EnvFactory(override(EnvConfig(), given.get("env", {}), KINDS, "env"), source)
     profile = profile or usual_profile(preset, envs.observation_spec)
     alone = {} if envs.reusable else {"num_envs": 1}  # overrides a profile that sets more
-    plain = _over({"env": {"id": envs.name} | alone}, given)
-    return Resolved(settle(preset, profile, plain, envs.observation_spec), envs, plain)
+    plain = _merge({"env": {"id": envs.name} | alone}, given)
+    return Resolved(resolve_for_spec(preset, profile, plain, envs.observation_spec), envs, plain)
 
 
 def usual_profile(preset: str, spec: ObservationSpec) -> str:
@@ -73,7 +73,7 @@ def _env_id(given: Mapping[str, Any]) -> str:
     return name if isinstance(name, str) else EnvConfig().id
 
 
-def _over(under: Mapping[Any, Any], upper: Mapping[Any, Any]) -> dict[Any, Any]:
+def _merge(under: Mapping[Any, Any], upper: Mapping[Any, Any]) -> dict[Any, Any]:
     """Merge nested settings before they are validated, so that only the result must be valid.
 
     A part of another kind replaces the lower part altogether, because its settings differ.
@@ -83,11 +83,11 @@ def _over(under: Mapping[Any, Any], upper: Mapping[Any, Any]) -> dict[Any, Any]:
     merged = dict(under)
     for name, value in upper.items():
         below = merged.get(name)
-        merged[name] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        merged[name] = _merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
-def take_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
+def split_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
     """Split plain settings, such as a run's config.json, into preset, profile (None if not named) and the rest."""
     if not isinstance(plain, Mapping):
         raise ConfigError(f"the settings must be a mapping of names to values, but are {brief(plain)}.")
@@ -110,7 +110,7 @@ def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
+def resolve_for_spec(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
     """Resolve the settings from the observation spec alone, without making the environment."""
     _check_names(preset, profile)
     row, kind, suited = PRESETS[preset], PROFILES[profile], default_torso(spec)
@@ -133,13 +133,13 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
     }
     layers = (
-        kind.of_run(reduce(_over, (row.settings, settings), kind.settings)),
+        kind.of_run(reduce(_merge, (row.settings, settings), kind.settings)),
         of_parts,
         row.settings,
         row.atari if profile == "atari" else {},
         settings,
     )
-    return override(config, reduce(_over, layers, kind.settings), KINDS)
+    return override(config, reduce(_merge, layers, kind.settings), KINDS)
 
 
 def _kind_given(settings: Mapping[str, Any], part: str) -> str | None:
