@@ -484,8 +484,8 @@ def faulty_world(tmp_path, monkeypatch):
 FAULTS = {
     "nan reward": "faulty_world:Faulty-v0, step 30: the environment returned the reward nan,",
     "inf reward": "faulty_world:Faulty-v0, step 30: the environment returned the reward inf,",
-    "nan observation": "faulty_world:Faulty-v0, step 30: The observation holds the value nan,",
-    "inf observation": "faulty_world:Faulty-v0, step 30: The observation holds the value inf,",
+    "nan observation": "faulty_world:Faulty-v0, step 30: The observation contains nan,",
+    "inf observation": "faulty_world:Faulty-v0, step 30: The observation contains inf,",
 }
 
 
