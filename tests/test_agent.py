@@ -380,7 +380,7 @@ def test_an_agent_loaded_without_its_environment_predicts_but_does_not_learn(tmp
     assert (actions.tolist(), state.tolist()) == (expected[0].tolist(), expected[1].tolist())
     for use in (lambda: loaded.learn(10), loaded.evaluate):
         with pytest.raises(
-            ConfigError, match=r"loaded without its environment .* name it by Agent\.load\(directory, env=\.\.\.\)"
+            ConfigError, match=r"loaded without its environment .* pass it to Agent\.load\(directory, env=\.\.\.\)"
         ):
             use()
     for env in (Frames(first_action=4), lambda: Frames(first_action=4)):

@@ -355,7 +355,7 @@ def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):
 def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused, faulty_world, tmp_path):
     """The id makes Gymnasium import a module, so it must come from the user and not from a file."""
     Agent("faulty_world:Faulty-v0", **SMALL).save(tmp_path / "agent")
-    message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which is not made from a file: "
+    message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which cannot be made from "
     assert refused("evaluate", "agent").startswith(message)
     code, out, err = call("evaluate", "agent", "--env", "faulty_world:Faulty-v0", "--episodes", "2")
     assert (code, err, json.loads(out)["return_mean"]) == (0, "", 5.0)

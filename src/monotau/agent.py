@@ -158,14 +158,14 @@ class Agent:
         Args:
             total_steps: Steps to train for; a multiple of `env.num_envs`.
             evaluated: Evaluate after iterations, as `monotau train` does, and add the results to `history`.
-            force: Train even if the replay does not fit into the machine's memory.
+            force: Train even if the run seems to need more RAM than is available.
             ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
 
         Returns:
             The agent itself.
 
         Raises:
-            ConfigError: `total_steps` is not allowed, or the replay does not fit into memory.
+            ConfigError: `total_steps` is not allowed, or the run needs more RAM than is available.
             EnvironmentFault: The environment raised an exception or returned invalid data.
             Divergence: A loss, gradient or weight became NaN or infinite.
 
@@ -301,7 +301,7 @@ class Agent:
             actions = self._greedy(measure).best(stacks, None)
         elif measure != MEAN:
             raise ConfigError(
-                f"risk is {risk!r}, but without deterministic the explorer decides: leave out one of the two."
+                f"risk is {risk!r}, but with deterministic=False the explorer chooses the action: use one of the two."
             )
         else:
             actions = self.networks.exploration_policy.act(stacks, self.config.epsilon.end, *self._acting)
@@ -445,7 +445,7 @@ class Agent:
         """
         directory = Path(directory)
         config, signature, record = read_about(directory)
-        # Before anything is made: settings and weights must agree about sizes, so that neither lies about the memory.
+        # Checked before anything is allocated: the sizes in the settings and in the weights file must agree.
         weights = directory / "weights.safetensors"
         check_alike(weights, AgentNetworks.blank_state(config, signature.observation, signature.actions))
         check(weights, record)
@@ -457,7 +457,7 @@ class Agent:
         elif env is not None:  # keyword arguments are for making an environment by its id
             config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
         if env is not None or (signature.env_by_id and is_safe_to_make(config.env)):
-            with suppress(MissingExtra) if env is None else nullcontext():  # it can do without, until it is to play
+            with suppress(MissingExtra) if env is None else nullcontext():  # not needed to predict
                 envs = EnvFactory(config.env, source)
         if envs is not None:
             here = EnvSignature.of(envs)
@@ -475,21 +475,21 @@ class Agent:
     def _envs(self) -> EnvFactory:
         if self.envs is None:
             if self._signature.env_by_id and is_safe_to_make(self.config.env):
-                EnvFactory(self.config.env)  # says which package is missing
+                EnvFactory(self.config.env)  # raises MissingExtra
             raise ConfigError(
-                f"this agent was loaded without its environment ({self.config.env.id}), which is not made from a file: "
-                "name it by Agent.load(directory, env=...) or monotau evaluate --env."
+                f"this agent was loaded without its environment ({self.config.env.id}), which cannot be made from the "
+                "saved settings alone: pass it to Agent.load(directory, env=...) or monotau evaluate --env."
             )
         return self.envs
 
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
-        """Bring one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
+        """Convert one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
         stack, shape = self.config.env.frame_stack, self.spec.shape
         raw = np.asarray(observation)
         axes = len(shape)
-        # A batch as long as a stack looks like one stack; with a word about episodes it is a batch.
+        # A batch of S frames has the shape of one stack; `state` or `episode_start` mark it as a batch.
         batched = raw.ndim == axes + 2 or state is not None or episode_start is not None
         if stack > 1 and raw.shape[-axes - 1 :] == (stack, *shape) and raw.ndim == axes + 1 + batched:
             whole = raw if batched else raw[None]
@@ -508,11 +508,11 @@ class Agent:
             if state.shape != stacks.shape:
                 raise ConfigError(
                     f"state has shape {state.shape}, but must be {stacks.shape}, as predict returned it for the "
-                    "observations before these."
+                    "previous observations."
                 )
             starts = np.asarray(False if episode_start is None else episode_start, dtype=bool)
-            going_on = ~np.broadcast_to(starts, len(frames))
-            stacks[going_on, :-1] = state[going_on, 1:]
+            continuing = ~np.broadcast_to(starts, len(frames))
+            stacks[continuing, :-1] = state[continuing, 1:]
         stacks[:, -1] = frames
         return stacks, single, (stacks if stack > 1 else None)
 

@@ -28,8 +28,7 @@ class UpdateConfig:
     every_steps: int = 4
     """Agent steps between updates."""
     sync: Literal["copy", "average"] = "copy"
-    """How the target network follows the online network: `copy` copies it every sync_every_steps; `average` uses Polyak
-    averaging with a time constant of sync_every_steps, and the averaged network is evaluated and saved."""
+    """Target updates: periodic copies, or Polyak averaging, whose averaged network is also evaluated and saved."""
     sync_every_steps: int = 8_000
     """Agent steps between copies into the target network, or the time constant of Polyak averaging."""
 
@@ -116,11 +115,9 @@ class Config:
     n_step: int = 3
     """n of the n-step return."""
     double_q: bool = True
-    """Double Q-learning: the online network selects the next action of a target (False: the target network does, as in
-    the paper's Eq. 6)."""
+    """Double Q-learning: the online network selects the next action (False: the target network, the paper's Eq. 6)."""
     return_scale: float | None = None
-    """Unit of the learned returns, in which kappa and exploration bonuses are measured too; by default it is estimated
-    from the rewards. Logs and predictions are in raw rewards."""
+    """Unit of learned returns, kappa and bonuses; by default estimated from the rewards. Output is in raw rewards."""
     scale_observations: bool = True
     """Normalise vector observations to mean 0 and standard deviation 1, with running statistics of replayed steps."""
     iteration_steps: int = 5_000
@@ -132,15 +129,13 @@ class Config:
     dueling: bool = False
     """Use dueling streams, a state value and advantages, with any head."""
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
-    """Precision of matrix products and convolutions; bf16 keeps the weights in fp32; auto uses bf16 if the hardware
-    supports it."""
+    """Precision of matrix products; bf16 keeps the weights in fp32, and auto uses bf16 if the hardware supports it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the networks; auto uses a GPU if there is one."""
     compile: bool = False
     """Compile the update with torch.compile; if that fails, the run prints a warning and continues uncompiled."""
     actors: int = 0
-    """Ray processes that collect experience, each in env.num_envs environments, while this process learns; 0 collects
-    and learns in this process."""
+    """Ray processes that collect experience while this process learns, each in env.num_envs environments; 0: none."""
     threads: int = 1
     """CPU threads of torch; 0 uses all cores. Small networks are fastest with one."""
     torso: TorsoConfig

@@ -58,9 +58,9 @@ BOX2D = {"LunarLander"}
 
 def register_own() -> None:
     """Register our ids with Gymnasium; calling it again has no effect."""
-    for env_id, (world, _) in OWN.items():
+    for env_id, (env, _) in OWN.items():
         if env_id not in gym.registry:
-            gym.register(id=env_id, entry_point=f"{world.__module__}:{world.__qualname__}")
+            gym.register(id=env_id, entry_point=f"{env.__module__}:{env.__qualname__}")
 
 
 def register_minatar() -> None:

@@ -86,8 +86,8 @@ class EnvFactory:
             except Exception as error:  # third-party code, or environments with different spaces
                 reason = str(error) if isinstance(error, ConfigError) else in_one_line(error)
                 raise EnvironmentFault(f"it could be made once, but not again: {reason}") from error
-        worlds = [env.unwrapped for env in vector.envs]
-        again = len({id(world) for world in worlds}) < num_envs or any(world is self._probe() for world in worlds)
+        unwrapped = [env.unwrapped for env in vector.envs]
+        again = len({id(each) for each in unwrapped}) < num_envs or any(each is self._probe() for each in unwrapped)
         if self.reusable and again:
             raise ConfigError(
                 f"{self.name}: the callable returned the same environment twice, but must make a new one at each call; "

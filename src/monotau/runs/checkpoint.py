@@ -89,12 +89,12 @@ class Checkpoints:
                 f"no checkpoint in {self._home} can be used ({path.name}: {reason}) Restore the file from a backup, or "
                 "start over with another --out."
             )
-        self._tidy()
+        self._clean_up()
         for path, reason in damages.items():
             _put_aside(path)
             if isinstance(reason, DamagedFile) and reason.path.parent == self._replay and os.path.lexists(reason.path):
                 _put_aside(reason.path)
-        warnings = self._odd_pointer()
+        warnings = self._check_latest()
         if self._kept:  # a crash may have come between the generation and LATEST
             write_bytes(self._home / LATEST, f"{self._path.name}\n".encode())
         return warnings + [f"checkpoint {path.name} is not used: {why}" for path, why in damages.items()]
@@ -128,13 +128,15 @@ class Checkpoints:
     def save(self, agent: Agent, training: Training, seconds: float) -> None:
         """Write a generation; it becomes valid when its directory is renamed."""
         name = name_of(training.iteration)
-        beside, segment = self._home / f".{name}.tmp", self._replay / f"{name}.safetensors"
+        temporary, segment = self._home / f".{name}.tmp", self._replay / f"{name}.safetensors"
         try:
             self._replay.mkdir(parents=True, exist_ok=True)
-            beside.mkdir()
+            temporary.mkdir()
             segments = self._save_rows(training.replay, segment)
-            agent.write(beside)
-            write_arrays(beside / TRAINING, {key: [array] for key, array in _training_state(agent, training).items()})
+            agent.write(temporary)
+            write_arrays(
+                temporary / TRAINING, {key: [array] for key, array in _training_state(agent, training).items()}
+            )
             manifest = Manifest(
                 iteration=training.iteration,
                 step=training.step,
@@ -142,22 +144,22 @@ class Checkpoints:
                 seconds=seconds,
                 package=version("monotau"),
                 config_sha256=self._config_sha256,
-                files={file: record_of(beside / file) for file in FILES},
+                files={file: record_of(temporary / file) for file in FILES},
                 segments=segments,
                 logs=dict(training.log.sync()),
             )
-            write_bytes(beside / MANIFEST, manifest.to_bytes())  # also syncs the directory with the other files
-            os.replace(beside, self._home / name)
+            write_bytes(temporary / MANIFEST, manifest.to_bytes())  # also syncs the directory with the other files
+            os.replace(temporary, self._home / name)
         except BaseException:
             with suppress(OSError):  # free the space if the disk is full
-                _remove(beside)
+                _remove(temporary)
                 if not (self._home / name).exists():
                     _remove(segment)
             raise
         self._kept = [*self._kept, manifest][-KEPT:]
         sync_directory(self._home)
         write_bytes(self._home / LATEST, f"{name}\n".encode())
-        self._tidy()
+        self._clean_up()
 
     def _save_rows(self, replay: Replay, path: Path) -> dict[str, Record]:
         """Write the rows that are in no segment yet, and return the segments that hold the replay."""
@@ -184,7 +186,7 @@ class Checkpoints:
             check(self._run / name, record, whole=False)
         return manifest
 
-    def _odd_pointer(self) -> list[str]:
+    def _check_latest(self) -> list[str]:
         """Return a warning if LATEST names a newer generation than the newest usable one, or is invalid.
 
         An older one is normal after a crash.
@@ -203,7 +205,7 @@ class Checkpoints:
             return []
         return [f"{path} names {brief(named)}, but the newest checkpoint that can be used is {newest}"]
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Remove temporary files of a killed process, old generations, and segments that no generation needs."""
         for left in (*self._home.glob(".*.tmp"), *self._replay.glob(".*.tmp")):
             _remove(left)

@@ -68,8 +68,7 @@ class _Train:
     force: bool = False
     """Train even if the run seems to need more RAM than is available."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Where --actors run: local (this machine, the default), auto (this machine's cluster or RAY_ADDRESS) or
-    host:port."""
+    """Where --actors run: local (this machine, the default), auto (its Ray cluster or RAY_ADDRESS) or host:port."""
     settings: Annotated[Config, tyro.conf.arg(name="")]
 
 
@@ -90,8 +89,7 @@ class _Evaluate:
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
     """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
     risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
-    """Risk measure of an action's return to maximise: mean, the mean of the worst (cvar) or best (upper-cvar) share of
-    returns, or a distorted expectation (wang, power)."""
+    """Risk measure to maximise: mean, mean of the worst (cvar) or best (upper-cvar) share, or a distorted mean."""
     alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1."""
     eta: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None

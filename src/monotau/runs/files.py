@@ -66,16 +66,16 @@ def writing(path: Path) -> Iterator[Writer]:
 
     The rename itself is durable only after `sync_directory`.
     """
-    beside = temporary_path(path)
+    temporary = temporary_path(path)
     try:
-        with open(beside, "wb", opener=open_no_follow) as file:
+        with open(temporary, "wb", opener=open_no_follow) as file:
             writer = Writer(file)
             yield writer
             writer.sync()
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
 
 

@@ -36,7 +36,7 @@ needs less."""
 LARGEST_SHARE = 0.9
 """Share of the available RAM that a run may use; the rest is for evaluation, figures and other processes."""
 
-WORTH_A_LINE = 500_000_000
+SMALLEST_PRINTED = 500_000_000
 """Smallest plan in bytes that is printed."""
 
 
@@ -143,7 +143,7 @@ def plan_memory(resolved: Resolved, say: Callable[[str], None], *, force: bool =
             raise
         say(f"[yellow]warning:[/] memory: {plan.sum}; the system may kill the run as its replay fills")
         return
-    if plan.total >= WORTH_A_LINE:
+    if plan.total >= SMALLEST_PRINTED:
         say(f"memory: {plan.sum}")
 
 
@@ -173,7 +173,7 @@ def _group_limits(root: Path) -> Iterator[int]:
         # In a container the path may be the one outside it, while the files of the group itself are at the top.
         inner = Path(*(part for part in path.split("/") if part not in ("", "..")))
         for group in (inner, *inner.parents):
-            left = _left_in(mount / controller / group, *(VERSION_1 if controller else VERSION_2))
+            left = _group_memory_left(mount / controller / group, *(VERSION_1 if controller else VERSION_2))
             if left is not None:
                 yield left
 
@@ -182,7 +182,7 @@ VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_f
 VERSION_2 = ("memory.max", "memory.current", "inactive_file", "active_file")
 
 
-def _left_in(group: Path, limit: str, used: str, *cached: str) -> int | None:
+def _group_memory_left(group: Path, limit: str, used: str, *cached: str) -> int | None:
     """Return the limit minus the usage; the file cache does not count as used, because the kernel can reclaim it."""
     most, now = (_text(group / name).strip() for name in (limit, used))
     if not (most.isdecimal() and now.isdecimal()):

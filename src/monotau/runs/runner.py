@@ -75,13 +75,13 @@ def train_into(
         with connected_for_actors(config, resolved.envs, ray):
             agent = Agent.of(resolved)
             training = agent.start_training(Log(), display, ray)
-            with _claimed(directory, config):
+            with _locked_directory(directory, config):
                 _train(Checkpoints(directory, config), agent, training, directory, draw)
     _report(directory, display)
 
 
 @contextmanager
-def _claimed(directory: Path, config: Config) -> Iterator[None]:
+def _locked_directory(directory: Path, config: Config) -> Iterator[None]:
     """Lock the run directory for this process and write the settings into it."""
     with ExitStack() as stack:
         try:
