@@ -380,7 +380,7 @@ def test_an_agent_loaded_without_its_environment_predicts_but_does_not_learn(tmp
     assert (actions.tolist(), state.tolist()) == (expected[0].tolist(), expected[1].tolist())
     for use in (lambda: loaded.learn(10), loaded.evaluate):
         with pytest.raises(
-            ConfigError, match=r"loaded without its environment .* name it by Agent\.load\(directory, env=\.\.\.\)"
+            ConfigError, match=r"loaded without its environment .* pass it to Agent\.load\(directory, env=\.\.\.\)"
         ):
             use()
     for env in (Frames(first_action=4), lambda: Frames(first_action=4)):
@@ -412,7 +412,7 @@ OTHERS = {
 def test_an_agent_is_not_loaded_for_another_kind_of_environment(other, agent, tmp_path):
     agent.save(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"^the agent in \S+ is for 3 actions from 0 and observations .* has \d actions"
+        ConfigError, match=r"^the agent in \S+ is for 3 actions starting at 0 and observations .* has \d actions"
     ):
         Agent.load(tmp_path, env=OTHERS[other])
 
@@ -427,7 +427,11 @@ def test_an_agent_that_cannot_be_saved_says_so(agent, tmp_path):
 MISSING = object()
 EDITS = [
     ("format", MISSING, "the format is None, but must be 2"),
-    ("format", 1, r"the format is 1, which monotau 0\.1 wrote, but must be 2: load it by that version, or train anew"),
+    (
+        "format",
+        1,
+        r"the format is 1, which monotau 0\.1 wrote, but must be 2: load it with that version, or train it again",
+    ),
     ("format", True, "the format is True, but must be 2"),
     ("format", 3, "the format is 3, but must be 2"),
     ("format", [[]], r"the format is \[\[\]\], but must be 2"),
@@ -450,24 +454,24 @@ EDITS = [
     ("observation.dtype", MISSING, "An observation spec has the fields .*, but must have exactly"),
     ("observation.extra", 1, r"the setting 'observation\.extra' is unknown"),
     ("observation.kind", "video", r"observation\.kind 'video' is unknown"),
-    ("observation.kind", "image", "no environment has 3 actions from 0 and observations"),
-    ("observation.kind", "discrete", "no environment has 3 actions"),
+    ("observation.kind", "image", "the spaces are 3 actions starting at 0 and observations"),
+    ("observation.kind", "discrete", "the spaces are 3 actions"),
     ("observation.shape", "abc", r"observation\.shape is 'abc', but must be a list"),
     ("observation.shape", ["2"], r"observation\.shape\[0\] is '2', but must be a whole number"),
-    ("observation.shape", [0], "no environment has 3 actions"),
-    ("observation.shape", [-2], "no environment has 3 actions"),
-    ("observation.shape", [1, 1, 1, 1], "no environment has 3 actions"),
+    ("observation.shape", [0], "the spaces are 3 actions"),
+    ("observation.shape", [-2], "the spaces are 3 actions"),
+    ("observation.shape", [1, 1, 1, 1], "the spaces are 3 actions"),
     ("observation.shape", [10**30], r"observation\.shape\[0\] is 1000.*, but must be a number that fits in 64 bits"),
-    ("observation.dtype", "zeros", "no environment has 3 actions"),
-    ("observation.dtype", "float64", "no environment has 3 actions"),
-    ("observation.size", 0, "no environment has 3 actions"),
+    ("observation.dtype", "zeros", "the spaces are 3 actions"),
+    ("observation.dtype", "float64", "the spaces are 3 actions"),
+    ("observation.size", 0, "the spaces are 3 actions"),
     ("observation.scale", "1", r"observation\.scale is '1', but must be a number"),
-    ("actions", 0, "no environment has 0 actions"),
+    ("actions", 0, "the spaces are 0 actions"),
     ("actions", True, "actions is True, but must be a whole number"),
     ("actions", 3.0, r"actions is 3\.0, but must be a whole number"),
     ("action_start", "0", "action_start is '0', but must be a whole number"),
-    ("weights", [1], r"a size and a digest are needed, but there is \[1\]"),
-    ("weights", [-1, "x"], r"a size and a digest are needed, but there is \[-1, 'x'\]"),
+    ("weights", [1], r"a record is \[1\], but must be a size and a digest"),
+    ("weights", [-1, "x"], r"a record is \[-1, 'x'\], but must be a size and a digest"),
     ("env_by_id", 0, "env_by_id is 0, but must be true or false"),
 ]
 
@@ -500,7 +504,7 @@ def test_the_refusal_of_an_edited_agent_names_the_edited_entry(where, value, mes
 def test_sizes_that_differ_from_those_of_the_weights_are_refused(where, value, agent, tmp_path):
     agent.save(tmp_path)
     edited(tmp_path / "agent.json", where, value)
-    with pytest.raises(ConfigError, match=r"weights\.safetensors does not fit its settings: ") as caught:
+    with pytest.raises(ConfigError, match=r"weights\.safetensors does not match its settings: ") as caught:
         Agent.load(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -532,16 +536,16 @@ def test_weights_that_are_missing_damaged_or_of_another_agent_are_refused(agent,
     path = tmp_path / "weights.safetensors"
     tensors = read_tensors(path)
     write_tensors(path, {name: tensor for name, tensor in tensors.items() if name != "explorer.moments"})
-    with pytest.raises(ConfigError, match=r"does not fit its settings: 'explorer\.moments' is missing, but must be"):
+    with pytest.raises(ConfigError, match=r"does not match its settings: 'explorer\.moments' is missing, but must be"):
         Agent.load(tmp_path)
     write_tensors(path, {name: tensor for name, tensor in tensors.items() if not name.startswith("online")})
     with pytest.raises(
-        ConfigError, match=r"weights\.safetensors does not fit its settings: 'online\..*' is missing"
+        ConfigError, match=r"weights\.safetensors does not match its settings: 'online\..*' is missing"
     ) as caught:
         Agent.load(tmp_path)
     assert "\n" not in str(caught.value)
     path.write_bytes(b"noise")
-    with pytest.raises(ConfigError, match=r"weights\.safetensors (cannot be read|is no file of tensors): "):
+    with pytest.raises(ConfigError, match=r"weights\.safetensors (cannot be read|is not a valid tensor file): "):
         Agent.load(tmp_path)
     path.unlink()
     with pytest.raises(ConfigError, match=r"weights\.safetensors cannot be read: No such file"):
@@ -554,7 +558,7 @@ def test_a_flipped_bit_in_the_weights_is_found(agent, tmp_path):
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     path.write_bytes(data)
-    with pytest.raises(ConfigError, match=r"weights\.safetensors is damaged: its contents are not those"):
+    with pytest.raises(ConfigError, match=r"weights\.safetensors is damaged: its contents are not what"):
         Agent.load(tmp_path)
 
 

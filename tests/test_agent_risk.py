@@ -79,7 +79,7 @@ def test_the_explorer_s_choice_takes_precedence_over_the_risk(agent):
 
 
 def test_exploring_by_a_risk_is_refused(agent):
-    message = "risk is 'cvar', but without deterministic the explorer decides: leave out one of the two."
+    message = "risk is 'cvar', but with deterministic=False the explorer chooses the action: use one of the two."
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         agent.predict(0, deterministic=False, risk="cvar")
     assert agent.predict(0, deterministic=False, risk="mean")[0] in (NARROW, WIDE)
@@ -163,9 +163,6 @@ def test_the_help_explains_the_risks(call, monkeypatch):
     code, out, err = call("--help")
     assert (code, err) == (0, "")
     text = " ".join(re.sub(r"[─│╭╮╰╯]+|-{5,}", " ", out).split())
-    assert (
-        "--risk {mean,cvar,upper-cvar,wang,power} What of an action's return decides: its mean, that of its worst"
-        in text
-    )
+    assert "--risk {mean,cvar,upper-cvar,wang,power} Risk measure to maximise: mean, mean of the worst (cvar)" in text
     assert "Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1." in text
-    assert "below 0 avoids risk, above 0 seeks it; by default -0.75 and -2." in text
+    assert "negative avoids risk, positive seeks it; by default -0.75 and -2." in text

@@ -101,7 +101,7 @@ REFUSED = [
     (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes FLOAT, but: "),
     (["train", "--head.increment", "sine"], "invalid choice 'sine' for argument '--head.increment'."),
     (["train", "--steps", "5", "iqn"], "the preset 'iqn' must come first: monotau train iqn ..."),
-    (["train", "--double-q", "False"], "'False' is no preset and belongs to no option."),
+    (["train", "--double-q", "False"], "'False' is neither a preset nor the value of an option."),
     (["train", "iqn", "ndqfn"], "the option 'ndqfn' is unknown here."),
     (["train", "--head", "nope"], "head.kind 'nope' is unknown. Allowed: c51, dqn, fqf, "),
     (["train", "--explorer=nope"], "explorer.kind 'nope' is unknown."),
@@ -148,10 +148,10 @@ FILES = [
     ("head: {kind: [iqn]}\n", "head.kind is ['iqn'], but must be text."),
     (
         "env:\n  kwargs:\n    ? 'a\n\n      b'\n    : 1\n",
-        "env.kwargs is {'a\\nb': 1}, but must be a mapping with names as keys.",
+        "env.kwargs is {'a\\nb': 1}, but must be a mapping with identifiers as keys.",
     ),
-    ("- steps\n", "settings.yaml must hold a mapping of settings, but holds ['steps']."),
-    ("steps: 1\nsteps: 2\n", "settings.yaml: the key 'steps' stands more than once."),
+    ("- steps\n", "settings.yaml must contain a mapping of settings, but contains ['steps']."),
+    ("steps: 1\nsteps: 2\n", "settings.yaml: the key 'steps' appears more than once."),
     ("steps: !!python/name:os.system\n", "settings.yaml: line 1 has an anchor, an alias or a tag"),
 ]
 
@@ -192,7 +192,7 @@ def run_directory(tmp_path):
 def test_the_refusal_of_another_run_s_directory_names_the_differences(refused, run_directory):
     message = refused("train", "--config", "run/config.json", "--seed", "5", "--out", "run")
     assert message == (
-        "the run directory run holds another run: it differs in seed (0 there, 5 here); name another directory."
+        "the run directory run holds another run: it differs in seed (0 there, 5 here); use another directory."
     )
 
 
@@ -344,7 +344,7 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
-    message = "--best is given, but run holds no best_agent, which a run writes at its first evaluation."
+    message = "--best is given, but run has no best_agent, which a run writes at its first evaluation."
     assert refused("evaluate", "run", "--best") == message
 
 
@@ -355,7 +355,7 @@ def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):
 def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused, faulty_world, tmp_path):
     """The id makes Gymnasium import a module, so it must come from the user and not from a file."""
     Agent("faulty_world:Faulty-v0", **SMALL).save(tmp_path / "agent")
-    message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which is not made from a file: "
+    message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which cannot be made from "
     assert refused("evaluate", "agent").startswith(message)
     code, out, err = call("evaluate", "agent", "--env", "faulty_world:Faulty-v0", "--episodes", "2")
     assert (code, err, json.loads(out)["return_mean"]) == (0, "", 5.0)
@@ -406,7 +406,7 @@ def test_the_other_commands_explain_themselves(call, monkeypatch):
     text = helptext(call, monkeypatch, "evaluate")
     assert "A run directory, or one that Agent.save wrote." in text
     assert "--episodes INT Episodes to play." in text
-    assert "Show what can be named on the command line." in helptext(call, monkeypatch, "list")
+    assert "List what can be named on the command line." in helptext(call, monkeypatch, "list")
 
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"]])
@@ -484,8 +484,8 @@ def faulty_world(tmp_path, monkeypatch):
 FAULTS = {
     "nan reward": "faulty_world:Faulty-v0, step 30: the environment returned the reward nan,",
     "inf reward": "faulty_world:Faulty-v0, step 30: the environment returned the reward inf,",
-    "nan observation": "faulty_world:Faulty-v0, step 30: The observation holds the value nan,",
-    "inf observation": "faulty_world:Faulty-v0, step 30: The observation holds the value inf,",
+    "nan observation": "faulty_world:Faulty-v0, step 30: The observation contains nan,",
+    "inf observation": "faulty_world:Faulty-v0, step 30: The observation contains inf,",
 }
 
 

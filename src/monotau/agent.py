@@ -29,7 +29,7 @@ from monotau.learning.policy import Policy
 from monotau.learning.train import Training
 from monotau.networks import Role
 from monotau.networks.devices import one_thread, torch_threads
-from monotau.runs.agent_files import MadeFor, is_harmless, read_about, write_agent
+from monotau.runs.agent_files import EnvSignature, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log
@@ -80,7 +80,7 @@ class Agent:
     ) -> None:
         section = dict(env_settings or {})
         resolved = resolve_for(env, preset, overrides | {"seed": seed, "env": section}, profile)
-        self._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs))
+        self._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs))
         self.verbose = verbose
 
     @classmethod
@@ -100,12 +100,12 @@ class Agent:
             'dqn'
         """
         agent = cls.__new__(cls)
-        agent._start(resolved.config, resolved.envs, MadeFor.of(resolved.envs))
+        agent._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs))
         return agent
 
-    def _start(self, config: Config, envs: EnvFactory | None, made_for: MadeFor) -> None:
-        self.config, self.envs, self._made_for = config, envs, made_for
-        self.spec, self.actions = made_for.observation, made_for.actions
+    def _start(self, config: Config, envs: EnvFactory | None, signature: EnvSignature) -> None:
+        self.config, self.envs, self._signature = config, envs, signature
+        self.spec, self.actions = signature.observation, signature.actions
         self.networks = AgentNetworks(config, self.spec, self.actions)
         self._training: Training | None = None
         self._acting = numpy_stream(config.seed, "predict"), torch_stream(config.seed, "predict")
@@ -158,14 +158,14 @@ class Agent:
         Args:
             total_steps: Steps to train for; a multiple of `env.num_envs`.
             evaluated: Evaluate after iterations, as `monotau train` does, and add the results to `history`.
-            force: Train even if the replay does not fit into the machine's memory.
+            force: Train even if the run seems to need more RAM than is available.
             ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
 
         Returns:
             The agent itself.
 
         Raises:
-            ConfigError: `total_steps` is not allowed, or the replay does not fit into memory.
+            ConfigError: `total_steps` is not allowed, or the run needs more RAM than is available.
             EnvironmentFault: The environment raised an exception or returned invalid data.
             Divergence: A loss, gradient or weight became NaN or infinite.
 
@@ -301,11 +301,11 @@ class Agent:
             actions = self._greedy(measure).best(stacks, None)
         elif measure != MEAN:
             raise ConfigError(
-                f"risk is {risk!r}, but without deterministic the explorer decides: leave out one of the two."
+                f"risk is {risk!r}, but with deterministic=False the explorer chooses the action: use one of the two."
             )
         else:
             actions = self.networks.exploration_policy.act(stacks, self.config.epsilon.end, *self._acting)
-        actions = actions + self._made_for.action_start
+        actions = actions + self._signature.action_start
         return (actions[0] if single else actions), state
 
     def distribution(self, observation: Any) -> Distribution:
@@ -416,7 +416,7 @@ class Agent:
             ...     sorted(path.name for path in Path(directory).iterdir())
             ['agent.json', 'weights.safetensors']
         """
-        write_agent(directory, self.config, self._made_for, self.networks.state())
+        write_agent(directory, self.config, self._signature, self.networks.state())
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
@@ -444,10 +444,10 @@ class Agent:
             ('ndqfn', 2)
         """
         directory = Path(directory)
-        config, made_for, record = read_about(directory)
-        # Before anything is made: settings and weights must agree about sizes, so that neither lies about the memory.
+        config, signature, record = read_about(directory)
+        # Checked before anything is allocated: the sizes in the settings and in the weights file must agree.
         weights = directory / "weights.safetensors"
-        check_alike(weights, AgentNetworks.blank_state(config, made_for.observation, made_for.actions))
+        check_alike(weights, AgentNetworks.blank_state(config, signature.observation, signature.actions))
         check(weights, record)
         envs, source = None, None if isinstance(env, str) else env
         if isinstance(env, str):
@@ -456,16 +456,16 @@ class Agent:
             config = replace(config, env=replace(config.env, id=env, protocol=protocol))
         elif env is not None:  # keyword arguments are for making an environment by its id
             config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
-        if env is not None or (made_for.env_by_id and is_harmless(config.env)):
-            with suppress(MissingExtra) if env is None else nullcontext():  # it can do without, until it is to play
+        if env is not None or (signature.env_by_id and is_safe_to_make(config.env)):
+            with suppress(MissingExtra) if env is None else nullcontext():  # not needed to predict
                 envs = EnvFactory(config.env, source)
         if envs is not None:
-            here = MadeFor.of(envs)
-            if replace(here, env_by_id=made_for.env_by_id) != made_for:
-                raise ConfigError(f"the agent in {directory} is for {made_for}, but {envs.name} has {here}.")
-            made_for = here
+            here = EnvSignature.of(envs)
+            if replace(here, env_by_id=signature.env_by_id) != signature:
+                raise ConfigError(f"the agent in {directory} is for {signature}, but {envs.name} has {here}.")
+            signature = here
         agent = cls.__new__(cls)
-        agent._start(config, envs, made_for)
+        agent._start(config, envs, signature)
         agent.networks.load_state(read_tensors(weights))
         return agent
 
@@ -474,22 +474,22 @@ class Agent:
 
     def _envs(self) -> EnvFactory:
         if self.envs is None:
-            if self._made_for.env_by_id and is_harmless(self.config.env):
-                EnvFactory(self.config.env)  # says which package is missing
+            if self._signature.env_by_id and is_safe_to_make(self.config.env):
+                EnvFactory(self.config.env)  # raises MissingExtra
             raise ConfigError(
-                f"this agent was loaded without its environment ({self.config.env.id}), which is not made from a file: "
-                "name it by Agent.load(directory, env=...) or monotau evaluate --env."
+                f"this agent was loaded without its environment ({self.config.env.id}), which cannot be made from the "
+                "saved settings alone: pass it to Agent.load(directory, env=...) or monotau evaluate --env."
             )
         return self.envs
 
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
-        """Bring one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
+        """Convert one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
         stack, shape = self.config.env.frame_stack, self.spec.shape
         raw = np.asarray(observation)
         axes = len(shape)
-        # A batch as long as a stack looks like one stack; with a word about episodes it is a batch.
+        # A batch of S frames has the shape of one stack; `state` or `episode_start` mark it as a batch.
         batched = raw.ndim == axes + 2 or state is not None or episode_start is not None
         if stack > 1 and raw.shape[-axes - 1 :] == (stack, *shape) and raw.ndim == axes + 1 + batched:
             whole = raw if batched else raw[None]
@@ -508,11 +508,11 @@ class Agent:
             if state.shape != stacks.shape:
                 raise ConfigError(
                     f"state has shape {state.shape}, but must be {stacks.shape}, as predict returned it for the "
-                    "observations before these."
+                    "previous observations."
                 )
             starts = np.asarray(False if episode_start is None else episode_start, dtype=bool)
-            going_on = ~np.broadcast_to(starts, len(frames))
-            stacks[going_on, :-1] = state[going_on, 1:]
+            continuing = ~np.broadcast_to(starts, len(frames))
+            stacks[continuing, :-1] = state[continuing, 1:]
         stacks[:, -1] = frames
         return stacks, single, (stacks if stack > 1 else None)
 

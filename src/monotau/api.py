@@ -41,7 +41,7 @@ def train_agent(
         profile: Settings for a kind of environment; by default the observation space decides.
         env_settings: Settings of the section `env`.
         verbose: Report progress on standard error.
-        force: Train even if the run does not fit into the machine's memory.
+        force: Train even if the run seems to need more RAM than is available.
         ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
         **settings: Any other setting by name, such as `steps=100_000` or `head={"hidden": 64}`.
 

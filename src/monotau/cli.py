@@ -1,6 +1,6 @@
 """The command line: train, suite, evaluate, scores, report and list.
 
-A command is imported when it is called: torch and matplotlib take seconds, and help texts and lists need neither.
+Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
 
 import sys
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 USAGE = """\
 monotau: distributional reinforcement learning with quantile functions that cannot cross
 
-  monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train, and draw what was learned
+  monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train an agent and plot its results
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
-  monotau evaluate DIR [--episodes N] [--risk NAME]                      play with what was learned
+  monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
-  monotau report RUNS... --out DIR                                       curves, tables and settings of runs, on a page
-  monotau list {presets,envs,games,...}                                  see what there is
+  monotau report RUNS... --out DIR                                       write a page with curves and tables of runs
+  monotau list {presets,envs,games,...}                                  list presets, environments, games and more
 
-`monotau train` alone trains the paper's method on CartPole. Each command explains itself with --help.
+`monotau train` alone trains the paper's method on CartPole. Every command has --help.
 """
 
 
 TABLES = ("presets", "profiles", "heads", "explorers", "torsos", "replays", "envs", "games", "suites")
-"""What `monotau list` shows."""
+"""The arguments of `monotau list`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; whatever stops it is one line on standard error.
+    """Run a command and report an error as one line on standard error.
 
-    Exit codes: 1 the environment, 2 what the user gave, 3 divergence, 4 the disk, 129, 130 and 143 signals.
+    Exit codes: 1 environment fault, 2 invalid input, 3 divergence, 4 storage fault, 129, 130 and 143 signals.
     """
     from rich.console import Console
 
@@ -107,11 +107,11 @@ def _report(words: list[str], console: "Console") -> None:
 
 
 def _list(words: list[str], console: "Console") -> None:
-    """Show what can be named on the command line."""
+    """List what can be named on the command line."""
     from rich.markup import escape
 
     if words and words[0] in ("-h", "--help"):
-        console.print(f"usage: monotau list {{{','.join(TABLES)}}}\n\nShow what can be named on the command line.")
+        console.print(f"usage: monotau list {{{','.join(TABLES)}}}\n\nList what can be named on the command line.")
         return
     if len(words) != 1:
         raise ConfigError(f"monotau list takes one of: {', '.join(TABLES)}; given: {' '.join(words) or 'nothing'}.")
@@ -122,7 +122,7 @@ def _list(words: list[str], console: "Console") -> None:
 
 
 def _rows_of(table: str) -> list[tuple[str, str]]:
-    """Return names and descriptions of a table."""
+    """Return the names and descriptions in a table."""
     from monotau.config.listing import ABOUT
 
     if table in ABOUT:

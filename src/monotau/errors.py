@@ -1,4 +1,4 @@
-"""What stops a run: settings, environments and numbers that cannot be used, and how that is worded."""
+"""The exceptions that stop a run, and checks that raise them with uniform messages."""
 
 import difflib
 import math
@@ -7,39 +7,39 @@ from collections.abc import Iterable
 
 
 class ConfigError(ValueError):
-    """A setting, name or file that cannot be used; found before anything is written."""
+    """A setting, name or file is invalid."""
 
 
 class MissingExtra(ConfigError):
-    """A package that only some environments need is not installed."""
+    """An optional package that the environment needs is not installed."""
 
 
 class EnvironmentFault(RuntimeError):
-    """The environment handed back something that must not be learned from."""
+    """The environment raised an exception or returned invalid data."""
 
 
 class Divergence(RuntimeError):
-    """Learning has left the finite numbers; what was learned since cannot be used."""
+    """A loss, gradient or weight became NaN or infinite."""
 
 
 class StorageFault(RuntimeError):
-    """The disk does not take what must be written, or has lost what was."""
+    """The disk is full or cannot be written, or files of a run are missing or damaged."""
 
 
 def in_one_line(error: Exception) -> str:
-    """Return type and text of what foreign code raised."""
+    """Return the type and message of an exception on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
 
 
 def check_least(section: str, settings: object, **least: int) -> None:
-    """Refuse settings, named with their least values, that are below them."""
+    """Raise for any setting below its minimum; the keyword arguments map names to minima."""
     for name, bound in least.items():
         if getattr(settings, name) < bound:
             raise ConfigError(f"{section}{name} is {getattr(settings, name)}, but must be at least {bound}.")
 
 
 def check_positive(section: str, settings: object, *names: str) -> None:
-    """Refuse settings that are not positive finite numbers."""
+    """Raise for any setting that is not a positive finite number."""
     for name in names:
         value = getattr(settings, name)
         if not (math.isfinite(value) and value > 0):
@@ -47,7 +47,7 @@ def check_positive(section: str, settings: object, *names: str) -> None:
 
 
 def unknown_name(kind: str, given: object, allowed: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not in a table, with the nearest names in it."""
+    """Return the error for a name that is not in a table, with the closest names as a hint."""
     names = sorted(allowed)
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
@@ -59,8 +59,8 @@ _BRIEF.maxstring = _BRIEF.maxother = 80
 
 
 def brief(value: object) -> str:
-    """Return a value on one short line, however long or deep it is."""
+    """Return the repr of a value, abbreviated to one short line."""
     try:
         return " ".join(_BRIEF.repr(value).split())
-    except ValueError:  # Python does not print whole numbers of thousands of digits
+    except ValueError:  # Python refuses to print integers with thousands of digits
         return "a number of thousands of digits"

@@ -1,8 +1,8 @@
-"""What the machine offers to this process."""
+"""The machine's resources as this process sees them."""
 
 import os
 
 
 def cores() -> int:
-    """How many cores this process may run on."""
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

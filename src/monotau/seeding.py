@@ -1,4 +1,4 @@
-"""Random generators, each derived from (seed, stream, iteration); nothing else in the package is random."""
+"""Random generators, each derived from (seed, stream, iteration); the package draws all random numbers from them."""
 
 import zlib
 
@@ -13,10 +13,10 @@ def stream_seed(seed: int, stream: str, iteration: int = 0) -> int:
 
 
 def numpy_stream(seed: int, stream: str, iteration: int = 0) -> np.random.Generator:
-    """Return a numpy generator for host-side choices."""
+    """Return a numpy generator."""
     return np.random.default_rng(stream_seed(seed, stream, iteration))
 
 
 def torch_stream(seed: int, stream: str, iteration: int = 0) -> torch.Generator:
-    """Return a torch generator; always on the CPU, so that its numbers do not depend on the device."""
+    """Return a torch generator, always on the CPU so that its numbers do not depend on the device."""
     return torch.Generator().manual_seed(stream_seed(seed, stream, iteration))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from monotau.config.parse import LARGEST_FILE, kind_of, override, read_settings, to_plain
 from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES
-from monotau.config.resolve import settle
+from monotau.config.resolve import resolve_for_spec
 from monotau.config.schema import KINDS, Config, EvaluationConfig, UpdateConfig
 from monotau.envs import EnvConfig
 from monotau.errors import ConfigError, brief
@@ -23,7 +23,7 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from tests.support.networks import VECTOR
 
-BASE = settle("ndqfn-dpe", "classic", {}, VECTOR)
+BASE = resolve_for_spec("ndqfn-dpe", "classic", {}, VECTOR)
 
 
 def nest(path, value):
@@ -46,8 +46,8 @@ def read(tmp_path):
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_in_every_profile_survives_the_trip_through_json(preset, profile):
-    config = settle(preset, profile, {}, VECTOR)
-    base = settle("iqn" if preset != "iqn" else "ndqfn-vpe", "classic", {"seed": 7}, VECTOR)
+    config = resolve_for_spec(preset, profile, {}, VECTOR)
+    base = resolve_for_spec("iqn" if preset != "iqn" else "ndqfn-vpe", "classic", {"seed": 7}, VECTOR)
     assert base != config
     assert override(base, json.loads(json.dumps(config.to_plain())), KINDS) == config
 
@@ -104,9 +104,9 @@ WRONG = [
     ("head.kind", ["iqn"], "head.kind is ['iqn'], but must be text"),
     ("head.support", 0.5, "head.support is 0.5, but must be a list"),
     ("head.support", [0.1, "x"], "head.support[1] is 'x', but must be a number"),
-    ("env.kwargs", 3, "env.kwargs is 3, but must be a mapping with names as keys"),
-    ("env.kwargs", {"a b": 1}, "env.kwargs is {'a b': 1}, but must be a mapping with names as keys"),
-    ("env.kwargs", {3: 1}, "env.kwargs is {3: 1}, but must be a mapping with names as keys"),
+    ("env.kwargs", 3, "env.kwargs is 3, but must be a mapping with identifiers as keys"),
+    ("env.kwargs", {"a b": 1}, "env.kwargs is {'a b': 1}, but must be a mapping with identifiers as keys"),
+    ("env.kwargs", {3: 1}, "env.kwargs is {3: 1}, but must be a mapping with identifiers as keys"),
     ("env.kwargs", {"a": [1]}, "env.kwargs.a is [1], but must be one of: bool, int, float, str"),
     ("env.kwargs", {"a": math.nan}, "env.kwargs.a is nan, but must be a finite number"),
     ("gamma", math.nan, "gamma is nan, but must be a finite number"),
@@ -232,13 +232,13 @@ def test_a_file_with_a_byte_order_mark_is_read(read):
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": 3}]}'])
 def test_a_duplicate_key_is_refused(text, suffix, read):
-    with pytest.raises(ConfigError, match=rf"settings{suffix}: the key 'a' stands more than once\.$"):
+    with pytest.raises(ConfigError, match=rf"settings{suffix}: the key 'a' appears more than once\.$"):
         read(text, suffix)
 
 
 @pytest.mark.parametrize(("text", "key"), [("1: 2", "1"), ("{a: {yes: 2}}", "True"), ("? [1, 2]\n: 3", r"\[1, 2\]")])
 def test_a_key_that_is_not_text_is_refused(text, key, read):
-    with pytest.raises(ConfigError, match=f"the key {key} is not a name"):
+    with pytest.raises(ConfigError, match=f"the key {key} is not a string"):
         read(text)
 
 
@@ -297,9 +297,9 @@ BROKEN = [
     (b"\xff\xfe{}", ".json", "is not valid JSON: 'utf-8' codec can't decode"),
     ("a: 1", ".toml", r"the settings file \S+\.toml must end in \.json, \.yaml or \.yml\.$"),
     ("a: 1", "", r"the settings file \S+/settings must end in \.json, \.yaml or \.yml\.$"),
-    ("[1, 2]", ".json", r"must hold a mapping of settings, but holds \[1, 2\]\.$"),
-    ("", ".yaml", r"must hold a mapping of settings, but holds None\.$"),
-    ("just text", ".yaml", r"must hold a mapping of settings, but holds 'just text'\.$"),
+    ("[1, 2]", ".json", r"must contain a mapping of settings, but contains \[1, 2\]\.$"),
+    ("", ".yaml", r"must contain a mapping of settings, but contains None\.$"),
+    ("just text", ".yaml", r"must contain a mapping of settings, but contains 'just text'\.$"),
     (b"#" * (LARGEST_FILE + 1), ".yaml", rf"is larger than {LARGEST_FILE} bytes"),
 ]
 

@@ -10,7 +10,7 @@ from monotau.agent import Agent
 from monotau.config.parse import to_plain
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.profiles import PROFILES, default_profile
-from monotau.config.resolve import resolve, settle, take_names
+from monotau.config.resolve import resolve, resolve_for_spec, split_names
 from monotau.config.schema import KINDS, UpdateConfig
 from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe
@@ -182,7 +182,7 @@ def test_the_fast_presets_take_another_profile_on_atari_only(preset):
 
 def test_later_layers_of_settings_override_earlier_ones():
     """The order is preset, profile, file, flags; a layer changes only the settings it names."""
-    preset = settle("iqn-star", "atari", {}, VECTOR)
+    preset = resolve_for_spec("iqn-star", "atari", {}, VECTOR)
     assert (preset.head.hidden, preset.n_step, preset.head.online_fractions) == (512, 3, 32)
     profile, classic = resolve("iqn-star", profile="classic").config, PROFILES["classic"].settings
     assert (profile.head.hidden, profile.n_step) == (classic["head"]["hidden"], 3)
@@ -229,7 +229,7 @@ def test_replay_sizes_that_are_not_numbers_are_refused_in_one_line():
 
 def test_another_kind_of_part_drops_the_old_part_s_settings_and_keeps_the_profile_s():
     file = resolve("ndqfn-dpe", {"head": {"knots": 9, "hidden": 33}}).config.to_plain()
-    settings = take_names(file)[2]
+    settings = split_names(file)[2]
     config = resolve("ndqfn-dpe", settings, {"head": {"kind": "iqn"}, "explorer": {"kind": "epsilon-greedy"}}).config
     hidden = PROFILES["classic"].settings["head"]["hidden"]
     assert (config.head, config.explorer) == (Iqn(hidden=hidden), EpsilonGreedy())
@@ -278,7 +278,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_ones(names, message):
     with pytest.raises(ConfigError, match=message):
         resolve(**names)
     with pytest.raises(ConfigError, match=message):
-        settle(**({"profile": "classic"} | names), settings={}, spec=VECTOR)
+        resolve_for_spec(**({"profile": "classic"} | names), settings={}, spec=VECTOR)
 
 
 def test_settings_with_an_unknown_name_are_refused_whatever_the_environment():
@@ -290,12 +290,12 @@ def test_settings_with_an_unknown_name_are_refused_whatever_the_environment():
 
 def test_preset_and_profile_are_taken_out_of_the_settings_of_a_run():
     settings = {"preset": "iqn", "profile": "atari", "steps": 3}
-    assert take_names(settings) == ("iqn", "atari", {"steps": 3})
+    assert split_names(settings) == ("iqn", "atari", {"steps": 3})
     assert "preset" in settings
-    assert take_names({"steps": 3}) == (None, None, {"steps": 3})
+    assert split_names({"steps": 3}) == (None, None, {"steps": 3})
     with pytest.raises(ConfigError, match=r"^the preset must be a name, but is \['iqn'\]\.$"):
-        take_names({"preset": ["iqn"]})
+        split_names({"preset": ["iqn"]})
     with pytest.raises(ConfigError, match=r"^the profile must be a name, but is 3\.$"):
-        take_names({"profile": 3})
+        split_names({"profile": 3})
     with pytest.raises(ConfigError, match=r"^the settings must be a mapping of names to values, but are \[1\]\.$"):
-        take_names([1])
+        split_names([1])

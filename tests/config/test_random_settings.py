@@ -19,7 +19,7 @@ from monotau import Agent
 from monotau.cli import main
 from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES
-from monotau.config.resolve import Resolved, resolve, settle
+from monotau.config.resolve import Resolved, resolve, resolve_for_spec
 from monotau.envs import Coin, ObservationSpec
 from monotau.errors import ConfigError, Divergence, EnvironmentFault
 from monotau.explorers import EXPLORERS
@@ -30,7 +30,7 @@ ENV = "monotau/Coin-v0"
 SPEC = ObservationSpec.from_space(Coin().observation_space)
 # Computed up front: the type checks of the tests draw random numbers, which Hypothesis forbids in strategies.
 IN_FULL = {
-    (preset, profile): settle(preset, profile, {"env": {"id": ENV}}, SPEC).to_plain()
+    (preset, profile): resolve_for_spec(preset, profile, {"env": {"id": ENV}}, SPEC).to_plain()
     for preset, profile in product(PRESETS, PROFILES)
 }
 KINDS = {"head": HEADS, "explorer": EXPLORERS, "torso": TORSOS, "replay": REPLAYS}

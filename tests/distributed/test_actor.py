@@ -99,7 +99,7 @@ def test_epsilons_fall_from_the_first_environment_to_the_last():
     ("settings", "match"),
     [
         ({"actors": -1}, "actors is -1, but must be at least 0"),
-        ({"actor": {"epsilon": 0.2}}, "settings for actors, but actors is 0"),
+        ({"actor": {"epsilon": 0.2}}, r"actor.\* settings are given, but actors is 0"),
         ({"actors": 2, "actor": {"epsilon": 1.2}}, r"actor.epsilon is 1.2, but must be a probability"),
         ({"actors": 2, "actor": {"send_every_steps": 0}}, "actor.send_every_steps is 0, but must be at least 1"),
         ({"actors": 2, "actor": {"broadcast_every_updates": 0}}, "broadcast_every_updates is 0, but must be at least"),

@@ -152,7 +152,7 @@ def emptied() -> spaces.Discrete:
 def test_other_actions_are_refused_and_the_environment_closed(space):
     env = CountingEnv(action_space=space)
     with pytest.raises(
-        ConfigError, match=r"^CountingEnv: the action space is .*must be Discrete .*a value per action is learned"
+        ConfigError, match=r"^CountingEnv: the action space is .*must be Discrete .*one return distribution per action"
     ) as caught:
         EnvFactory(EnvConfig(), lambda: env)
     assert "\n" not in str(caught.value)

@@ -37,7 +37,7 @@ def test_an_instance_made_by_id_is_called_by_its_id():
 
 
 def test_an_instance_cannot_be_stepped_many_times_at_once():
-    message = "num_envs is 2, but must be 1 for an environment that is passed ready made"
+    message = "num_envs is 2, but must be 1 if an environment object is passed"
     with pytest.raises(ConfigError, match=rf"env\.{message}"):
         EnvFactory(EnvConfig(num_envs=2), CountingEnv())
     with pytest.raises(ConfigError, match=message):
@@ -47,13 +47,13 @@ def test_an_instance_cannot_be_stepped_many_times_at_once():
 @pytest.mark.parametrize("num_envs", [1, 2])
 def test_a_callable_that_returns_one_environment_twice_is_refused(num_envs):
     env = CountingEnv()
-    with pytest.raises(ConfigError, match=r"CountingEnv: the callable returned one environment twice"):
+    with pytest.raises(ConfigError, match=r"CountingEnv: the callable returned the same environment twice"):
         EnvFactory(EnvConfig(), lambda: env).make_vector(num_envs)
 
 
 def test_a_callable_that_repeats_itself_within_a_vector_is_refused():
     envs = iter([CountingEnv(), *[CountingEnv()] * 2])
-    with pytest.raises(ConfigError, match=r"CountingEnv: the callable returned one environment twice"):
+    with pytest.raises(ConfigError, match=r"CountingEnv: the callable returned the same environment twice"):
         EnvFactory(EnvConfig(), lambda: next(envs)).make_vector(2)
 
 
@@ -63,10 +63,12 @@ def test_a_callable_that_makes_something_else_is_refused():
 
 
 def test_a_vector_of_environments_is_refused():
-    with pytest.raises(ConfigError, match=r"a vector already \(SyncVectorEnv\), but must be an id, a gymnasium\.Env"):
+    with pytest.raises(ConfigError, match=r"already a vector \(SyncVectorEnv\), but must be an id, a gymnasium\.Env"):
         EnvFactory(EnvConfig(), gym.vector.SyncVectorEnv([CountingEnv]))
 
 
 def test_keyword_arguments_without_an_id_are_refused():
-    with pytest.raises(ConfigError, match=r"env\.kwargs is \{'length': 3\}, but is for environments given by id only"):
+    with pytest.raises(
+        ConfigError, match=r"env\.kwargs is \{'length': 3\}, but only applies to environments given by id"
+    ):
         EnvFactory(EnvConfig(kwargs={"length": 3}), CountingEnv)

@@ -179,7 +179,7 @@ def test_a_dead_run_warns_once_and_not_again_after_resuming(preset, early, kille
             train_into(tmp_path / "cut", resolved, Console(quiet=True))
     assert [line["kind"] for line in read_lines(tmp_path / "cut" / "metrics.jsonl")].count("warning") == 1
     during, _, after = told(tmp_path / "cut", resolved).partition("final evaluation")
-    assert "going on from step 180" in during
+    assert "resuming from step 180" in during
     assert (during.count("warning:"), after.count("warning:")) == (0, 1)
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
     assert not any(tag.startswith("warning") for tag, _ in scalars(tmp_path / "cut"))

@@ -48,7 +48,7 @@ def test_a_reward_that_float32_cannot_hold_stops_the_run_with_env_step_and_value
 
 
 def test_an_observation_that_is_not_a_number_stops_the_run_with_env_step_and_value():
-    with pytest.raises(EnvironmentFault, match="Scripted, step 5: The observation holds the value nan"):
+    with pytest.raises(EnvironmentFault, match="Scripted, step 5: The observation contains nan"):
         run(lambda step: (float("nan") if step == 5 else 0.0, 1.0))
 
 

@@ -167,7 +167,7 @@ def test_one_unreadable_run_among_others_is_left_out_and_alone_it_is_refused(cal
     code, out, err = call(runs)
     assert code == 0
     assert line_of(out.split("Protocol sticky", 1)[1], "iqn (partial)", "best")[-2:] == ["2 of 57", "4"]
-    assert re.search(r"Pong0 is left out: .*metrics.jsonl, line 1 is not JSON", err)
+    assert re.search(r"Pong0 is left out: .*metrics.jsonl, line 1 is not valid JSON", err)
     assert call(runs / "Pong0")[0] == 2
 
 

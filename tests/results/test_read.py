@@ -98,7 +98,7 @@ def spoil(name, text):
         (spoil_config(steps=0), "is not the configuration of a run"),
         (spoil_config(steps=True), "is not the configuration of a run"),
         (spoil_config(preset=None), "is not the configuration of a run"),
-        (spoil("metrics.jsonl", "x\n{}\n"), "line 1 is not JSON"),
+        (spoil("metrics.jsonl", "x\n{}\n"), "line 1 is not valid JSON"),
         (spoil("metrics.jsonl", '{"kind": "train"}\n'), "line 1: step is None, but must be an integer of at least 0"),
         (spoil("metrics.jsonl", '{"step": 1}\n'), "line 1: kind is None, but must be a string"),
         (spoil("metrics.jsonl", '{"step": -1, "kind": "train"}\n'), "line 1: step is -1, but must be"),

@@ -175,11 +175,11 @@ def test_no_file_is_touched_if_no_generation_verifies(logs, tmp_path):
 
 def test_a_generation_with_other_settings_or_from_another_directory_is_not_used(logs, tmp_path):
     trained(logs, tmp_path / "run", iterations=2)
-    with pytest.raises(StorageFault, match=r"manifest\.json is of another run"):
+    with pytest.raises(StorageFault, match=r"manifest\.json belongs to another run"):
         Checkpoints(tmp_path / "run", short_run("ndqfn").config).find()
     home = tmp_path / "run" / "checkpoints"
     (home / "00000001").rename(home / "00000007")
-    with pytest.raises(StorageFault, match=r"00000007.*manifest\.json is of another run"):
+    with pytest.raises(StorageFault, match=r"00000007.*manifest\.json belongs to another run"):
         Checkpoints(tmp_path / "run", short_run().config).find()
 
 
@@ -191,7 +191,7 @@ def test_an_undamaged_generation_that_does_not_fit_is_refused(logs, tmp_path):
     checkpoints.find()
     with pytest.raises(
         StorageFault,
-        match=r"00000001 does not fit this run, though .*weights\.safetensors does not fit",
+        match=r"00000001 is undamaged, but does not match this run: .*weights\.safetensors does not match",
     ):
         checkpoints.restore(agent, agent.start_training(Log(), Display(None)))
 

@@ -8,14 +8,14 @@ import pytest
 from monotau.errors import ConfigError
 from monotau.runs import files
 from monotau.runs.files import (
-    Appended,
+    AppendOnlyFile,
     Record,
     check,
     read_json,
     reading,
     record_of,
     sync_directory,
-    unfinished,
+    temporary_path,
     write_bytes,
     write_json,
     writing,
@@ -57,7 +57,7 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_whole_and_on_disk(tmp_p
     real = os.replace, os.fsync
 
     def look(name, call, *arguments):
-        beside = unfinished(path)
+        beside = temporary_path(path)
         seen.append((name, path.read_bytes(), beside.read_bytes() if beside.exists() else None))
         return call(*arguments)
 
@@ -70,7 +70,7 @@ def test_a_reader_sees_the_old_file_until_the_new_one_is_whole_and_on_disk(tmp_p
 
 def test_a_partial_file_left_by_a_crash_is_not_mistaken_for_the_file(tmp_path):
     path = tmp_path / "x.json"
-    unfinished(path).write_bytes(b'{"a": 1}')
+    temporary_path(path).write_bytes(b'{"a": 1}')
     with pytest.raises(ConfigError, match="No such file"):
         read_json(path)
     assert not list(tmp_path.glob("*.json"))
@@ -80,7 +80,7 @@ def test_a_partial_file_left_by_a_crash_is_not_mistaken_for_the_file(tmp_path):
 
 def test_json_is_read_as_strictly_as_settings(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1, "a": 2}')
-    with pytest.raises(ConfigError, match="the key 'a' stands more than once"):
+    with pytest.raises(ConfigError, match="the key 'a' appears more than once"):
         files.read_json(tmp_path / "x.json")
 
 
@@ -103,7 +103,7 @@ def test_a_file_larger_than_a_chunk_is_hashed_to_its_end(tmp_path):
     assert record == (len(data), hashlib.sha256(data).hexdigest())
     check(tmp_path / "x", record)
     (tmp_path / "x").write_bytes(data[:-1] + b"L")
-    with pytest.raises(ConfigError, match=r"x is damaged: its contents are not those that were written\."):
+    with pytest.raises(ConfigError, match=r"x is damaged: its contents are not what was written\."):
         check(tmp_path / "x", record)
 
 
@@ -119,7 +119,7 @@ def test_a_file_must_match_its_record_and_may_be_longer_only_where_allowed(tmp_p
     with pytest.raises(ConfigError, match="x is damaged: it has 2 bytes, but 3 were written"):
         check(path, start, whole=False)
     path.write_bytes(b"abX")
-    with pytest.raises(ConfigError, match="its contents are not those that were written"):
+    with pytest.raises(ConfigError, match="its contents are not what was written"):
         check(path, start, whole=False)
 
 
@@ -138,13 +138,13 @@ def test_only_regular_files_are_read_and_a_pipe_does_not_block(tmp_path):
 
 def test_a_growing_file_is_truncated_to_its_record(tmp_path):
     path = tmp_path / "x"
-    file = Appended(path)
+    file = AppendOnlyFile(path)
     file.write(b"one\n")
     assert path.read_bytes() == b"one\n"  # readers do not wait
     record = file.sync()
     file.write(b"two, and torn")
     file.close()
-    again = Appended(path, record)
+    again = AppendOnlyFile(path, record)
     assert (again.kept, path.read_bytes()) == (b"one\n", b"one\n")
     again.write(b"three\n")
     assert again.sync() == record_of(path)
@@ -152,13 +152,13 @@ def test_a_growing_file_is_truncated_to_its_record(tmp_path):
     assert path.read_bytes() == b"one\nthree\n"
     path.write_bytes(b"0ne\nthree\n")
     with pytest.raises(ConfigError, match="x is damaged"):
-        Appended(path, record)
+        AppendOnlyFile(path, record)
     assert path.read_bytes() == b"0ne\nthree\n"
 
 
 def test_a_growing_file_without_a_record_starts_empty(tmp_path):
     (tmp_path / "x").write_bytes(b"old")
-    file = Appended(tmp_path / "x")
+    file = AppendOnlyFile(tmp_path / "x")
     assert (file.kept, file.sync()) == (b"", Record(0, hashlib.sha256(b"").hexdigest()))
     file.close()
     assert (tmp_path / "x").read_bytes() == b""
@@ -171,7 +171,7 @@ def test_the_directory_is_synced_after_a_file_is_renamed(tmp_path, monkeypatch):
     assert forced == [str(tmp_path)]
 
 
-@pytest.mark.parametrize("write", [lambda path: write_bytes(path, b"new"), Appended], ids=["whole", "growing"])
+@pytest.mark.parametrize("write", [lambda path: write_bytes(path, b"new"), AppendOnlyFile], ids=["whole", "growing"])
 def test_writing_a_file_follows_no_link_and_waits_for_no_pipe(write, tmp_path):
     (tmp_path / "precious").write_bytes(b"precious")
     for name, make in (
@@ -179,12 +179,12 @@ def test_writing_a_file_follows_no_link_and_waits_for_no_pipe(write, tmp_path):
         ("pipe", os.mkfifo),
     ):
         path = tmp_path / name
-        make(path if write is Appended else unfinished(path))
+        make(path if write is AppendOnlyFile else temporary_path(path))
         with pytest.raises(OSError, match=r"symbolic links|No such device"):
             write(path)
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
 def test_an_invalid_file_name_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read: it is no name of a file"), reading(tmp_path / "a\0b"):
+    with pytest.raises(ConfigError, match="cannot be read: it is not a valid file name"), reading(tmp_path / "a\0b"):
         pass

@@ -15,7 +15,7 @@ from monotau.config.presets import PRESETS
 from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
 from monotau.learning.agent_networks import AgentNetworks
-from monotau.runs.agent_files import is_harmless, read_about
+from monotau.runs.agent_files import is_safe_to_make, read_about
 from monotau.runs.tensors import NAMES
 from tests.support.hostile_files import HUGE, ODDITIES, TENSORS, TEXTS, replaced, sparse
 
@@ -126,25 +126,25 @@ def test_loading_ignores_settings_that_it_does_not_need(where, value, loader, ag
 
 def test_an_environment_is_made_for_a_file_only_if_nothing_in_it_names_a_module(loader):
     env = read_about(loader.agent)[0].env
-    assert is_harmless(env)
-    assert is_harmless(replace(env, kwargs={"size": 4, "stochastic": True, "cost": 0.5, "map_name": "8x8"}))
-    assert not is_harmless(replace(env, kwargs={"size": 4, "env_id": "module:Env-v0"}))
-    assert not is_harmless(replace(env, id="module:Env-v0"))
+    assert is_safe_to_make(env)
+    assert is_safe_to_make(replace(env, kwargs={"size": 4, "stochastic": True, "cost": 0.5, "map_name": "8x8"}))
+    assert not is_safe_to_make(replace(env, kwargs={"size": 4, "env_id": "module:Env-v0"}))
+    assert not is_safe_to_make(replace(env, id="module:Env-v0"))
 
 
 def test_weights_larger_than_the_memory_are_refused_even_if_the_settings_agree(loader, agent):
     edited(agent / "agent.json", "config/head/hidden", 10**9)
-    config, made_for, _ = read_about(agent)
+    config, signature, _ = read_about(agent)
     entries: dict[str, Any] = {}
     end = 0
-    for name, tensor in AgentNetworks.blank_state(config, made_for.observation, made_for.actions).items():
+    for name, tensor in AgentNetworks.blank_state(config, signature.observation, signature.actions).items():
         dtype = str(tensor.dtype).removeprefix("torch.")
         start, end = end, end + tensor.itemsize * prod(tensor.shape)
         entries[name] = {"dtype": NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(entries).encode()
     sparse(agent / "weights.safetensors", struct.pack("<Q", len(text)) + text, 8 + len(text) + end)
     message = loader.refusal("load", agent)
-    assert f"weights.safetensors holds {end} bytes of numbers, but this machine has " in message
+    assert f"weights.safetensors holds {end} bytes of tensors, but this machine has " in message
 
 
 @pytest.mark.parametrize("layers", [{}, {"noisy": True, "dueling": True}], ids=["plain", "noisy and dueling"])

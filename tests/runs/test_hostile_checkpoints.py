@@ -84,7 +84,7 @@ def test_hostile_files_with_a_forged_manifest_are_refused(kind, loader, run, tmp
         signed(copy, NEWEST, **{group: part(copy, group) | {path.name: list(record_of(path))}})
         before = names(copy)
         message = loader.refusal("resume", copy)
-        assert f"checkpoints/{NEWEST} does not fit this run, though it is undamaged: " in message
+        assert f"checkpoints/{NEWEST} is undamaged, but does not match this run: " in message
         assert names(copy) == before
 
 

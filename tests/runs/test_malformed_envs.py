@@ -60,21 +60,21 @@ def stopped(directory, source, **settings):
 
 ONE_NUMBER = "but must be one number"
 OBSERVATIONS = {
-    "of another shape": (VECTOR, np.zeros(3), "is of shape (3,), but its observation space has shape (2,)"),
-    "of another number of axes": (VECTOR, 0.0, "is of shape (), but its observation space has shape (2,)"),
-    "of NaN": (VECTOR, np.array([0, np.nan]), "the value nan, which float32 cannot hold"),
-    "of infinity": (VECTOR, np.array([-np.inf, 0]), "the value -inf, which float32 cannot hold"),
-    "beyond float32": (VECTOR, np.array([1e39, 0]), "the value 1e+39, which float32 cannot hold"),
+    "of another shape": (VECTOR, np.zeros(3), "has shape (3,), but its observation space has shape (2,)"),
+    "of another number of axes": (VECTOR, 0.0, "has shape (), but its observation space has shape (2,)"),
+    "of NaN": (VECTOR, np.array([0, np.nan]), "contains nan, which float32 cannot hold"),
+    "of infinity": (VECTOR, np.array([-np.inf, 0]), "contains -inf, which float32 cannot hold"),
+    "beyond float32": (VECTOR, np.array([1e39, 0]), "contains 1e+39, which float32 cannot hold"),
     "that is None": (VECTOR, None, "The observation is None, but"),
     "of text": (VECTOR, np.array(["up", "down"]), "The observation is array(['up', 'down']"),
     "that is a dictionary": (VECTOR, {"x": 1.0}, "The observation is {'x': 1.0}, but"),
     "that is ragged": (VECTOR, [[1.0], [1.0, 2.0]], "The observation is [[1.0], [1.0, 2.0]], but"),
-    "of complex numbers": (VECTOR, np.zeros(2, np.complex64), "but its observation space of float32"),
-    "of floats for an image of bytes": (IMAGE, np.full(IMAGE.shape, 0.5), "but its observation space of uint8"),
-    "of numbers beyond bytes": (IMAGE, np.full(IMAGE.shape, 300, np.uint16), "the value 300, which uint8 cannot hold"),
+    "of complex numbers": (VECTOR, np.zeros(2, np.complex64), "but its observation space is float32"),
+    "of floats for an image of bytes": (IMAGE, np.full(IMAGE.shape, 0.5), "but its observation space is uint8"),
+    "of numbers beyond bytes": (IMAGE, np.full(IMAGE.shape, 300, np.uint16), "contains 300, which uint8 cannot hold"),
     "of a state beyond the last": (STATES, 5, "the state 5, but its Discrete observation space goes from 1 to 4"),
     "of a state before the first": (STATES, 0, "the state 0, but its Discrete observation space goes from 1 to 4"),
-    "of half a state": (STATES, 2.5, "but its observation space of int64"),
+    "of half a state": (STATES, 2.5, "but its observation space is int64"),
     "of a state without bounds": (STATES, 10**30, "The observation is 1000000"),
 }
 
@@ -187,14 +187,14 @@ def test_an_environment_that_cannot_be_made_is_refused(tmp_path):
 
 def test_an_environment_that_cannot_be_made_again_stops_the_run(tmp_path):
     message = stopped(tmp_path, failing_from(SECOND_ITERATION))
-    assert message.startswith("MalformedEnv, step 20: it was made before, but cannot be made again: ")
+    assert message.startswith("MalformedEnv, step 20: it could be made once, but not again: ")
     assert "PermissionError: no licence" in message
 
 
 def test_a_callable_whose_environments_differ_stops_the_run(tmp_path):
     spaces_in_turn = (spaces.Box(-1, 1, (2 + (life > 5),), np.float32) for life in itertools.count())
     message = stopped(tmp_path, lambda: MalformedEnv(next(spaces_in_turn)), env={"num_envs": 2})
-    assert message.startswith("MalformedEnv, step 20: it was made before, but cannot be made again: RuntimeError: ")
+    assert message.startswith("MalformedEnv, step 20: it could be made once, but not again: RuntimeError: ")
 
 
 @pytest.mark.parametrize("count", [0, -1])

@@ -123,7 +123,9 @@ def test_local_actors_each_take_the_memory_of_their_libraries_and_remote_ones_no
     assert MemoryPlan.of(resolved, 10**10).actors == 60 * LIBRARY_BYTES
     # Sixty lanes share the replay's slots, which is a difference of less than a slot each.
     assert MemoryPlan.of(resolved, 10**10, "10.0.0.1:6379").total == pytest.approx(alone, abs=60 * 40)
-    with pytest.raises(ConfigError, match=r"actors 23.40 GB = .*: no replay fits beside them, so use fewer actors, or"):
+    with pytest.raises(
+        ConfigError, match=r"actors 23.40 GB = .*: there is no room for any replay, so use fewer actors, or"
+    ):
         MemoryPlan.of(resolved, 10**10).check()
     MemoryPlan.of(resolved, 10**10, "auto").check()
 
@@ -157,7 +159,7 @@ def test_a_run_may_take_ninety_percent_of_the_available_memory():
     total = plan().total
     plan(available=-(-total * 10 // 9)).check()
     plan(available=None).check()
-    with pytest.raises(ConfigError, match="at most 90% of that may be used"):
+    with pytest.raises(ConfigError, match="a run may use at most 90% of that"):
         plan(available=total * 10 // 9 - 1).check()
 
 
@@ -176,10 +178,10 @@ def test_a_refusal_suggests_a_smaller_capacity():
     assert atari.largest_capacity() == 410_666
     assert str(caught.value) == (
         "replay.capacity_steps is 1000000, but replay 7.07 GB + networks 0.18 GB + updates 0.12 GB + libraries 0.39 GB "
-        "= 7.77 GB of 4.00 GB available, and at most 90% of that may be used: use --replay.capacity-steps 410000, "
-        "or --force (in Python, force=True) to try it all the same."
+        "= 7.77 GB of 4.00 GB available, and a run may use at most 90% of that: use --replay.capacity-steps 410000, "
+        "or --force (in Python, force=True) to try anyway."
     )
-    with pytest.raises(ConfigError, match="no replay fits beside them, or --force"):
+    with pytest.raises(ConfigError, match="there is no room for any replay, or --force"):
         replace(atari, available=600_000_000).check()
 
 
@@ -220,7 +222,7 @@ def test_the_python_api_refuses_and_forces_in_the_same_way(scarce, tmp_path):
 
 def test_a_resumed_run_is_checked_again(tmp_path, monkeypatch, scarce):
     resolved = small_run()
-    monkeypatch.setattr(runner, "_go_on", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(runner, "_train_to_end", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         train_into(tmp_path / "run", resolved, silent(), force=True)
     with pytest.raises(ConfigError, match=r"at most 90%"):

@@ -108,7 +108,9 @@ def test_a_last_line_torn_by_a_crash_is_left_out(torn, tmp_path):
 def test_a_damaged_line_before_the_last_one_is_an_error(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 2 is not JSON, and it is not the last one\.$"):
+    with pytest.raises(
+        ConfigError, match=r"metrics\.jsonl, line 2 is not valid JSON; only the last line may be incomplete\.$"
+    ):
         read_lines(path)
 
 

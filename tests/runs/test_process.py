@@ -33,7 +33,7 @@ def test_a_process_cannot_lock_a_directory_twice_at_once_but_can_lock_it_again_l
     with locked(tmp_path):
         for _ in range(2):
             with (
-                pytest.raises(ConfigError, match=r"process \d+ is training into .* now; name another"),
+                pytest.raises(ConfigError, match=r"process \d+ is training into .* now; use another"),
                 locked(tmp_path),
             ):
                 pass
@@ -163,7 +163,7 @@ def test_the_program_stops_within_ten_seconds_and_names_its_last_checkpoint(numb
     latest = (tmp_path / "run" / "checkpoints" / "LATEST").read_text().strip()
     last = out.strip().splitlines()[-1]
     assert last.startswith("stopped at step ")
-    assert last.endswith(f"checkpoints/{latest}; the same command goes on")
+    assert last.endswith(f"checkpoints/{latest}; the same command resumes the run")
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path):

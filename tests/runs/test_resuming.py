@@ -63,7 +63,7 @@ def test_a_run_interrupted_after_each_iteration_ends_like_an_uninterrupted_one(p
     while cuts:
         with pytest.raises(Crash):
             train_into(tmp_path / "cut", resolved, silent())
-    assert "going on from step 240" in told(tmp_path / "cut", resolved)
+    assert "resuming from step 240" in told(tmp_path / "cut", resolved)
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
     weights = read_tensors(tmp_path / "cut" / "agent" / "weights.safetensors")
     assert weights["observations.batches"] > 50  # CartPole's speeds have no bounds
@@ -116,7 +116,7 @@ def test_a_damaged_generation_is_set_aside_and_written_again(tmp_path, monkeypat
         path.write_bytes(path.read_bytes()[:-1])
     text = told(tmp_path / "run", resolved)
     assert f"warning: checkpoint {newest.name} is not used: {newest}/weights.safetensors is damaged" in text
-    assert "going on from step 180" in text
+    assert "resuming from step 180" in text
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "run")) == []
     assert newest.with_name(f"{newest.name}.damaged").is_dir()
 
@@ -126,7 +126,9 @@ def test_another_version_resumes_with_a_warning(whole, tmp_path, monkeypatch):
     (tmp_path / "run" / "result.json").unlink()
     monkeypatch.setattr(runner, "version", lambda name: "0.0.7")
     text = told(tmp_path / "run", short_run())
-    assert f"warning: the checkpoint is of monotau {version('monotau')}, this is 0.0.7: the end may differ" in text
+    assert (
+        f"warning: monotau {version('monotau')} wrote the checkpoint and this is 0.0.7: the results may differ" in text
+    )
     assert differences(end_of(whole), end_of(tmp_path / "run")) == []
 
 
@@ -157,7 +159,7 @@ def test_divergence_leaves_a_diagnosis_and_the_last_good_checkpoint(tmp_path, mo
         return real(training, total)
 
     monkeypatch.setattr(Training, "iterate", iterate)
-    with pytest.raises(Divergence, match=r"the loss is nan .* See \S+diagnosis\.json; the last good .* would end"):
+    with pytest.raises(Divergence, match=r"the loss is nan .* See \S+diagnosis\.json; the last good .* would diverge"):
         train_into(tmp_path / "run", short_run(), silent())
     said = read_json(tmp_path / "run" / "diagnosis.json")
     assert (said["iteration"], said["step"] > 120, "the loss is nan" in said["error"]) == (2, True, True)
@@ -235,7 +237,7 @@ def test_an_edited_result_is_refused_and_written_again_once_it_is_deleted(text, 
 
 def test_a_run_whose_metrics_lack_the_random_policy_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "evaluate_random", lambda training: None)
-    with pytest.raises(StorageFault, match=r"metrics\.jsonl has no line of the random policy, which every run begins"):
+    with pytest.raises(StorageFault, match=r"metrics\.jsonl lacks the line of the random policy that every run starts"):
         train_into(tmp_path / "run", short_run(), silent())
 
 
@@ -244,7 +246,7 @@ def test_missing_checkpoints_are_reported(whole, tmp_path):
     (tmp_path / "run" / "result.json").unlink()
     for path in generations(tmp_path / "run" / "checkpoints"):
         shutil.rmtree(path)
-    with pytest.raises(StorageFault, match=r"LATEST is there, but no checkpoint: bring them back from a copy, or"):
+    with pytest.raises(StorageFault, match=r"LATEST exists, but no checkpoint does: restore them from a backup, or"):
         train_into(tmp_path / "run", short_run(), silent())
     (tmp_path / "run" / "checkpoints" / "LATEST").unlink()
     text = told(tmp_path / "run", short_run())

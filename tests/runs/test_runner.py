@@ -18,7 +18,7 @@ from monotau.errors import ConfigError
 from monotau.learning.evaluate import Evaluation
 from monotau.report.run_figures import widest_state
 from monotau.runs import runner
-from monotau.runs.files import read_json, unfinished, write_json
+from monotau.runs.files import read_json, temporary_path, write_json
 from monotau.runs.layout import CONTENTS, state_of
 from monotau.runs.metrics import TIMING, read_lines
 from monotau.runs.runner import default_directory, train_into
@@ -152,7 +152,7 @@ def test_a_finished_run_is_reported_and_not_trained_again(finished, monkeypatch)
     monkeypatch.setattr(runner, "Training", None)
     text = told(directory, small_run())
     assert contents(directory) == before
-    assert text.startswith(f"{directory} is finished already; give another --out or --seed to train anew.\n")
+    assert text.startswith(f"{directory} is finished already; use another --out or --seed to train again.\n")
     assert text.partition("\nfinal")[2] == first.partition("\nfinal")[2]
 
 
@@ -167,7 +167,7 @@ def test_the_directory_of_another_run_is_refused_and_left_alone(finished):
     before = contents(directory)
     other = small_run(seed=4, head={"knots": 9})
     message = (
-        r"holds another run: it differs in head\.knots \(32 there, 9 here\), seed \(0 there, 4 here\); name another"
+        r"holds another run: it differs in head\.knots \(32 there, 9 here\), seed \(0 there, 4 here\); use another"
     )
     with pytest.raises(ConfigError, match=message):
         train_into(directory, other, silent())
@@ -180,10 +180,10 @@ def test_the_directory_of_another_run_is_refused_and_left_alone(finished):
 def test_a_directory_that_holds_something_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(
-        ConfigError, match=r"^the run directory \S+ is not empty and holds no run; name another directory\.$"
+        ConfigError, match=r"^the run directory \S+ is not empty and holds no run; use another directory\.$"
     ):
         train_into(tmp_path, small_run(), silent())
-    with pytest.raises(ConfigError, match=r"^the run directory \S+thesis\.tex is a file; a directory is needed\.$"):
+    with pytest.raises(ConfigError, match=r"^the run directory \S+thesis\.tex is a file, but must be a directory\.$"):
         train_into(tmp_path / "thesis.tex", small_run(), silent())
     with pytest.raises(ConfigError, match=r"^the run directory \S+/run cannot be written to: .*Not a directory"):
         train_into(tmp_path / "thesis.tex" / "run", small_run(), silent())
@@ -205,7 +205,7 @@ def test_a_directory_counts_as_new_until_its_settings_are_complete(tmp_path):
     config = small_run().config
     assert state_of(tmp_path / "missing", config.to_plain()) == "new"
     assert state_of(tmp_path, config.to_plain()) == "new"
-    unfinished(tmp_path / "config.json").write_text("{")
+    temporary_path(tmp_path / "config.json").write_text("{")
     assert state_of(tmp_path, config.to_plain()) == "new"
     write_json(tmp_path / "config.json", config.to_plain())
     assert state_of(tmp_path, config.to_plain()) == "unfinished"

@@ -114,7 +114,7 @@ def test_a_damaged_file_of_tensors_is_refused(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "x.safetensors"
     path.write_bytes(HOSTILE[name])
-    with pytest.raises(ConfigError, match=r"x\.safetensors (is no file of tensors|cannot be read): ") as caught:
+    with pytest.raises(ConfigError, match=r"x\.safetensors (is not a valid tensor file|cannot be read): ") as caught:
         read_tensors(path)
     assert "\n" not in str(caught.value)
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.safetensors"]
@@ -122,7 +122,7 @@ def test_a_damaged_file_of_tensors_is_refused(name, tmp_path, monkeypatch):
 
 def test_a_checkpoint_of_torch_is_refused(tmp_path):
     torch.save({"a": torch.zeros(2)}, tmp_path / "x.safetensors")
-    with pytest.raises(ConfigError, match=r"x\.safetensors is no file of tensors: "):
+    with pytest.raises(ConfigError, match=r"x\.safetensors is not a valid tensor file: "):
         read_tensors(tmp_path / "x.safetensors")
 
 
@@ -130,7 +130,7 @@ def test_a_torn_file_of_tensors_is_refused(tmp_path):
     path = tmp_path / "x.safetensors"
     write_tensors(path, TENSORS)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ConfigError, match=r"x\.safetensors is no file of tensors: "):
+    with pytest.raises(ConfigError, match=r"x\.safetensors is not a valid tensor file: "):
         read_tensors(path)
 
 
@@ -156,7 +156,7 @@ def test_tensors_are_compared_by_their_header_alone(tmp_path, monkeypatch):
             r"'moments' is float64 of shape \[3\], but must be float32 of shape \[3\]",
         ),
     ):
-        with pytest.raises(ConfigError, match=rf"x\.safetensors does not fit its settings: {reason}"):
+        with pytest.raises(ConfigError, match=rf"x\.safetensors does not match its settings: {reason}"):
             check_alike(path, wrong)
 
 
@@ -164,7 +164,7 @@ def test_more_than_the_memory_of_the_machine_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "x.safetensors"
     write_tensors(path, {"a": torch.zeros(100)})
     monkeypatch.setattr(tensors, "_memory_bytes", lambda: 399)
-    with pytest.raises(ConfigError, match="holds 400 bytes of numbers, but this machine has 399 bytes of memory"):
+    with pytest.raises(ConfigError, match="holds 400 bytes of tensors, but this machine has 399 bytes of RAM"):
         check_alike(path, {"a": torch.zeros(100)})
 
 
@@ -182,7 +182,9 @@ def test_a_boolean_byte_other_than_0_or_1_is_refused(tmp_path):
     path = tmp_path / "x"
     write_tensors(path, {"mask": torch.tensor([True, False])})
     path.write_bytes(path.read_bytes()[:-1] + b"\2")
-    with pytest.raises(ConfigError, match="x is no file of tensors: 'mask' holds what is neither true nor false"):
+    with pytest.raises(
+        ConfigError, match="x is not a valid tensor file: 'mask' has values that are neither true nor false"
+    ):
         map_arrays(path)
 
 
@@ -204,10 +206,10 @@ def test_rows_that_cannot_be_read_are_refused(tmp_path):
         with pytest.raises(IndexError):
             stored["count"][:]
         os.truncate(path, 20_000)
-        with pytest.raises(ConfigError, match=r"x became shorter while it was read\."):
+        with pytest.raises(ConfigError, match=r"x was truncated while it was being read\."):
             stored["rows"][:]
     write_arrays(path, {"mask": [np.array([0, 1, 2], np.uint8).view(np.bool_)]})
     with stored_arrays(path) as stored:
         assert stored["mask"][:2].tolist() == [False, True]
-        with pytest.raises(ConfigError, match="'mask' holds what is neither true nor false"):
+        with pytest.raises(ConfigError, match="'mask' has values that are neither true nor false"):
             stored["mask"][:]

@@ -97,9 +97,9 @@ def test_without_a_terminal_each_change_is_a_line(tmp_path):
             board.show(None)
     assert text(console).splitlines() == [
         "run1 started",
-        "run1 to be tried again: ended by SIGKILL",
+        "run1 will be retried: ended by SIGKILL",
         "run1 started, try 2",
-        "run1 is run by another process",
+        "run1 is running in another process",
         "run1 failed: no [luck]",
         "run1 finished by another process, return 3.5",
         "run1 finished in 1:15, return 3.5",
@@ -128,7 +128,7 @@ def test_a_run_that_finished_with_warnings_is_reported_as_such(outcome, told, tm
 def test_on_a_terminal_progress_is_read_while_runs_write_it(tmp_path, monkeypatch):
     console, one = screen(terminal=True), track(tmp_path, 1, state="running")
     board = Board("mine", [one], console, jobs=1)
-    monkeypatch.setattr(boards, "LOOK_SECONDS", -1.0)
+    monkeypatch.setattr(boards, "REFRESH_SECONDS", -1.0)
     with board.shown():
         one.directory.mkdir()
         (one.directory / "config.json").write_text(json.dumps({"steps": 7_000}))
@@ -151,7 +151,7 @@ def test_progress_is_read_from_the_end_of_the_log_without_partial_lines(tmp_path
 
 
 def test_the_node_of_each_run_is_shown_if_there_are_several_and_the_terminal_is_wide(tmp_path):
-    one = track(tmp_path, 1, state="running", tries=1, place="10.0.0.17")
+    one = track(tmp_path, 1, state="running", tries=1, node="10.0.0.17")
     for width, shown in ((boards.WIDE + boards.NODE_WIDTH, True), (boards.WIDE + boards.NODE_WIDTH - 1, False)):
         console = Console(file=io.StringIO(), force_terminal=True, width=width, height=20, color_system=None)
         console.print(Board("mine", [one], console, jobs=None).table())
@@ -188,10 +188,10 @@ def test_a_long_wait_without_running_cells_is_reported_once(tmp_path, monkeypatc
     assert text(console) == ""
     board.show(None)
     board.show(None)
-    assert text(console).splitlines() == ["nothing runs: 3 runs wait for a node that has room for them"]
+    assert text(console).splitlines() == ["no run is active: 3 runs are waiting for a node with enough resources"]
     tracks[0].state = "running"
     board.show(None)
     tracks[0].state = "finished"
     board.show(None)
     board.show(None)
-    assert text(console).splitlines()[1:] == ["nothing runs: 2 runs wait for a node that has room for them"]
+    assert text(console).splitlines()[1:] == ["no run is active: 2 runs are waiting for a node with enough resources"]

@@ -19,7 +19,7 @@ from monotau.errors import ConfigError
 from monotau.runs.process import locked
 from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
-from monotau.suites.estimate import LEFT_BEHIND, estimate_method
+from monotau.suites.estimate import OTHER_FILES_BYTES, estimate_method
 from monotau.suites.grid import read_suite
 from tests.support.small_runs import silent, skip_figures
 from tests.support.suites import TINY_SUITE, learned_weights, output_of, suite_file, wait_for
@@ -90,7 +90,7 @@ def test_a_suite_is_run_once_and_its_runs_are_those_of_train(tmp_path, in_this_p
     assert {name: learned_weights(out)[name] for name in before} == before
     # A shrunken grid names the runs that no longer belong to it.
     text = output_of(SuiteCommand(suite=suite_file(tmp_path, seeds=[1]), out=out))
-    assert "not of this suite: dqn_monotau-Coin-v0_seed0, ndqfn_monotau-Coin-v0_seed0" in text
+    assert "not in this suite: dqn_monotau-Coin-v0_seed0, ndqfn_monotau-Coin-v0_seed0" in text
     other = suite_file(tmp_path, settings=TINY_SUITE["settings"] | {"gamma": 0.5})
     with pytest.raises(ConfigError, match=r"dqn_monotau-Coin-v0_seed\d holds another run: it differs in gamma"):
         output_of(SuiteCommand(suite=other, out=out))
@@ -147,7 +147,7 @@ def test_invalid_combinations_of_options_are_refused(tmp_path, changes, message)
 
 def test_more_runs_at_once_than_there_is_memory_for_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "available_bytes", lambda: 700_000_000)
-    message = r"--jobs is 2, and runs take up to 0.4 GB each, but only 0.7 GB are available: use --jobs 1, or --force"
+    message = r"--jobs is 2, and runs need up to 0.4 GB each, but only 0.7 GB are available: use --jobs 1, or --force"
     with pytest.raises(ConfigError, match=message):
         output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", jobs=2))
 
@@ -155,7 +155,7 @@ def test_more_runs_at_once_than_there_is_memory_for_are_refused(tmp_path, monkey
 def test_a_directory_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").touch()
     for changes in ({}, {"index": 0}, {"slurm": True}):
-        with pytest.raises(ConfigError, match=r"--out .*file/out.* cannot be made: Not a directory"):
+        with pytest.raises(ConfigError, match=r"--out .*file/out.* cannot be created: Not a directory"):
             output_of(SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "file" / "out", **changes))
 
 
@@ -205,14 +205,14 @@ def test_a_dry_run_estimates_and_writes_nothing(tmp_path):
         rate, one = float(row[3].replace(",", "")), row[4]
         assert rate > 1
         assert one == "0:00" or 30 / rate >= 0.5
-    assert "By a trial of a few updates on this machine" in text
+    assert "Extrapolated from a few updates of each method on this machine" in text
 
 
 def test_the_trial_for_an_estimate_starts_no_actors(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "connected_for_actors", lambda *_: pytest.fail("actors were started"))
     settings = TINY_SUITE["settings"] | {"actors": 3, "actor": {"epsilon": 0.2}}
     text = output_of(SuiteCommand(suite=suite_file(tmp_path, settings=settings), out=tmp_path / "out", dry_run=True))
-    assert "By a trial of a few updates on this machine" in text
+    assert "Extrapolated from a few updates of each method on this machine" in text
 
 
 def test_a_job_array_has_a_task_for_each_cell(tmp_path):
@@ -256,7 +256,7 @@ def test_an_interrupted_or_killed_driver_resumes_and_ends_the_same(tmp_path):
         text, _ = driver.communicate(timeout=60)
         assert driver.returncode == code
         if number == signal.SIGINT:
-            assert "the same command goes on" in text
+            assert "the same command resumes" in text
     done = subprocess.run([*words, str(out)], check=True, capture_output=True, text=True)
     assert "4 of 4 runs are finished" in done.stdout
     assert learned_weights(out) == learned_weights(tmp_path / "whole")
@@ -270,5 +270,5 @@ def test_the_estimated_disk_space_is_close_to_what_a_run_leaves_behind(tmp_path)
     run_suite(SuiteCommand(suite=str(tmp_path / "mine.yaml"), out=tmp_path / "out", index=0), silent())
     left = sum(path.stat().st_size for path in (tmp_path / "out" / suite.cells[0].name).rglob("*") if path.is_file())
     estimated = estimate_method(suite, suite.methods[0], suite.cells, threads=1)
-    assert left <= estimated.disk_finished <= left + LEFT_BEHIND
-    assert estimated.disk_running > estimated.disk_finished - LEFT_BEHIND
+    assert left <= estimated.disk_finished <= left + OTHER_FILES_BYTES
+    assert estimated.disk_running > estimated.disk_finished - OTHER_FILES_BYTES

@@ -102,7 +102,7 @@ def test_the_death_of_a_node_does_not_change_the_results(tmp_path, place, nodes)
     text, errors = driver.communicate(timeout=240)
     assert driver.returncode == 0, text + errors
     assert "4 of 4 runs are finished" in text
-    assert re.search(r"to be tried again: lost with its worker or node \(\w+\)", text)
+    assert re.search(r"will be retried: lost with its worker or node \(\w+\)", text)
     assert learned(out) == learned(tmp_path / "whole")
     assert len(learned_weights(out)) == 4
     assert "Traceback" not in errors
@@ -123,7 +123,7 @@ def test_an_interrupted_or_killed_driver_resumes_and_ends_the_same(tmp_path, pla
         os.kill(driver.pid, number)
         text, _ = driver.communicate(timeout=60)
         assert driver.returncode == code
-        assert number == signal.SIGKILL or "the same command goes on" in text
+        assert number == signal.SIGKILL or "the same command resumes" in text
         wait_for(lambda: not cells_of(out), 0.5 if number != signal.SIGKILL else 30)
     done = subprocess.run(words(file, out, "--ray", nodes["address"]), capture_output=True, text=True, env=place)
     assert "4 of 4 runs are finished" in done.stdout, done.stdout + done.stderr
@@ -170,8 +170,8 @@ def test_a_local_ray_ends_with_its_driver(tmp_path, place):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cpus_per_run": 2.0}, "--cpus-per-run is given, but says something only with --ray"),
-        ({"gpus_per_run": 0.5}, "--gpus-per-run is given, but says something only with --ray"),
+        ({"cpus_per_run": 2.0}, "--cpus-per-run is given, but has no effect without --ray"),
+        ({"gpus_per_run": 0.5}, "--gpus-per-run is given, but has no effect without --ray"),
         ({"ray": "local", "cpus_per_run": -1.0}, "--cpus-per-run is -1, but must be a fraction"),
         ({"ray": "local", "cpus_per_run": 0.0}, "--cpus-per-run is 0, but must be a fraction"),
         ({"ray": "local", "gpus_per_run": float("nan")}, "--gpus-per-run is nan, but must be 0, a fraction"),

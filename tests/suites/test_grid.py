@@ -80,8 +80,8 @@ def test_an_override_may_choose_another_part():
 
 def test_a_game_set_expands_to_its_games_and_a_number_to_that_many_seeds():
     grid = suite(envs=["paper-six"], seeds=2, overrides={"": {}})
-    assert len(grid.places) == len(GAME_SETS["paper-six"][1])
-    assert grid.cells[0].place.config.title == "ALE/MontezumaRevenge-v5 noop"
+    assert len(grid.envs) == len(GAME_SETS["paper-six"][1])
+    assert grid.cells[0].env.config.title == "ALE/MontezumaRevenge-v5 noop"
     assert grid.seeds == [0, 1]
     assert grid.cells[0].method.name == "dqn"
     sticky = suite(envs=[{"id": "ALE/Pong-v5", "protocol": "sticky"}])
@@ -106,23 +106,23 @@ def test_a_recorded_suite_is_read_back_as_the_same_suite(tmp_path):
         ({"presets": "dqn"}, "presets is 'dqn', but must be a list of names, or a mapping"),
         ({"presets": []}, r"presets is \[\], but must be a list of names"),
         ({"presets": {"dqn": 3}}, "presets.dqn is 3, but must be a mapping of settings"),
-        ({"overrides": {"a/b": {}}}, "overrides has the name 'a/b', but letters, digits and - _ . = must do"),
+        ({"overrides": {"a/b": {}}}, "overrides has the name 'a/b', but only letters, digits and - _ . = are allowed"),
         ({"settings": [1]}, r"settings is \[1\], but must be a mapping of settings"),
-        ({"settings": {"seed": 3}}, "settings.seed is set, but is the suite's to say"),
+        ({"settings": {"seed": 3}}, "settings.seed is set, but the suite sets it"),
         ({"envs": "CartPole-v1"}, "envs is 'CartPole-v1', but must be a list of ids"),
-        ({"envs": [3]}, "envs has 3, but an entry is an id"),
+        ({"envs": [3]}, "envs has 3, but an entry must be an id"),
         ({"envs": [{"id": "CartPole-v1", "size": 3}]}, "the key of an env 'size' is unknown"),
         ({"envs": [{"id": "CartPole-v1", "kwargs": 3}]}, "env.kwargs is 3, but must be a mapping"),
         ({"envs": ["CartPole-v1", "CartPole-v1"]}, "two runs of the grid have the same name"),
         ({"settings": {"env": "Acrobot-v1"}}, "settings.env is 'Acrobot-v1', but must be a mapping of settings"),
-        ({"settings": {"env": {"id": "Acrobot-v1"}}}, "settings.env.id is set, but is the suite's to say"),
+        ({"settings": {"env": {"id": "Acrobot-v1"}}}, "settings.env.id is set, but the suite sets it"),
         (
             {"envs": [{"id": "CartPole-v1", "settings": {"env": {"kwargs": {}}}}]},
-            "settings.env.kwargs is set, but is the suite's to say",
+            "settings.env.kwargs is set, but the suite sets it",
         ),
-        ({"seeds": 0}, "seeds is 0, but must say how many there are, from 1 to 8000"),
-        ({"seeds": 10**12}, "seeds is 1000000000000, but must say how many there are, from 1 to 8000"),
-        ({"seeds": [1, -1]}, r"seeds is \[1, -1\], but must .* or be a list of whole numbers that are not negative"),
+        ({"seeds": 0}, "seeds is 0, but must be the number of seeds, from 1 to 8000"),
+        ({"seeds": 10**12}, "seeds is 1000000000000, but must be the number of seeds, from 1 to 8000"),
+        ({"seeds": [1, -1]}, r"seeds is \[1, -1\], but must .* or a list of non-negative whole numbers"),
         ({"seeds": 2000}, "the grid has 24000 runs, but may have at most 8000"),
         ({"profile": 3}, "profile is 3, but must be a name"),
         ({"scale": 2}, "the scale is 2, but must be above 0 and at most 1"),
@@ -141,7 +141,7 @@ def test_an_unknown_suite_names_the_nearest_and_a_file_is_named_in_its_error(tmp
     path.write_text("presets: [dqn]\nenvs: []\n")
     with pytest.raises(ConfigError, match=r"mine.yaml: envs is \[\]"):
         read_suite(str(path))
-    with pytest.raises(ConfigError, match=r"there is no suite file .*missing.yaml"):
+    with pytest.raises(ConfigError, match=r"the suite file .*missing.yaml does not exist"):
         read_suite(str(tmp_path / "missing.yaml"))
 
 
@@ -163,7 +163,7 @@ WANTED = {
 
 
 def test_every_suite_of_the_paper_is_built_in():
-    assert {name: (len(read_suite(name).methods), len(read_suite(name).places)) for name in built_in()} == WANTED
+    assert {name: (len(read_suite(name).methods), len(read_suite(name).envs)) for name in built_in()} == WANTED
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in BUILT_IN.glob("*.yaml")))

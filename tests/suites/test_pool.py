@@ -11,7 +11,7 @@ import pytest
 from monotau.errors import StorageFault
 from monotau.runs.process import locked
 from monotau.suites import pool as pool_module
-from monotau.suites.pool import Pool, last_words
+from monotau.suites.pool import Pool, last_log_line
 from monotau.suites.track import Track
 from monotau.suites.workers import local as workings
 from monotau.suites.workers.local import Began, LocalWorkers, Outcome, Workers
@@ -177,10 +177,10 @@ def test_the_time_left_follows_from_the_rate_so_far():
 def test_the_reason_for_a_failure_is_the_last_error_line_or_the_signal(tmp_path):
     log = tmp_path / "log"
     log.write_text("training\nerror: it is broken\n\n")
-    assert last_words(log, 1) == "it is broken"
-    assert last_words(log, -signal.SIGSEGV) == "ended by SIGSEGV"
+    assert last_log_line(log, 1) == "it is broken"
+    assert last_log_line(log, -signal.SIGSEGV) == "ended by SIGSEGV"
     log.write_text("")
-    assert last_words(log, 5) == "exit code 5"
+    assert last_log_line(log, 5) == "exit code 5"
 
 
 class Script(Workers):
@@ -237,7 +237,7 @@ def test_a_lost_node_counts_as_a_retry_only_if_the_run_made_no_progress(tmp_path
 def test_a_submitted_cell_waits_until_it_starts_and_then_shows_its_node(tmp_path):
     track, shown = Track(index=0, name="cell", directory=tmp_path / "cell"), []
     Pool([track], Script(0, 0, Began("n7"), Outcome(0)), out=tmp_path, retries=1).run(
-        lambda each: shown.append((track.state, track.place, each is not None))
+        lambda each: shown.append((track.state, track.node, each is not None))
     )
     changes = [(state, place) for state, place, changed in shown if changed]
     assert changes == [("running", "n7"), ("finished", "n7")]

@@ -56,7 +56,7 @@ class LoaderProcess:
     def refusal(self, order: str, path: Path) -> str:
         """Send an order and assert that it is refused with one of our errors, in a single line."""
         answer = self.ask(order, path)
-        assert answer["error"] in ("ConfigError", "Damage", "StorageFault"), answer
+        assert answer["error"] in ("ConfigError", "DamagedFile", "StorageFault"), answer
         assert "\n" not in answer["message"]
         assert len(answer["message"]) < 1500
         message: str = answer["message"]

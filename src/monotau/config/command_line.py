@@ -1,4 +1,4 @@
-"""From words of a command line to a settings object, with one-line errors."""
+"""Parses a command line into a settings object, with one-line errors."""
 
 import contextlib
 import difflib
@@ -15,7 +15,7 @@ from monotau.errors import ConfigError
 def parse(
     what: type, words: list[str], program: str, default: Any = None, flags: Callable[[], list[str]] = list
 ) -> Any:
-    """Parse with tyro; its error box becomes one line, and `flags` are what may have been meant."""
+    """Parse with tyro and turn its error box into one line; `flags` lists the flags to suggest for an unknown one."""
     box = io.StringIO()
     try:
         with contextlib.redirect_stderr(box):
@@ -23,7 +23,7 @@ def parse(
     except SystemExit as stop:
         if stop.code != 2:
             raise
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box.getvalue())  # on a terminal it is coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", box.getvalue())  # tyro colours its output on a terminal
     inside = plain.partition("\n")[2]  # the first line is the box's title
     text = " ".join(re.sub(r"[─│╭╮╰╯]+|-{5,}", " ", inside).split()).partition(" For full helptext")[0]
     if match := re.search(r"Unrecognized options: ([^ ,]+)", text):
@@ -31,6 +31,6 @@ def parse(
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
     if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):
-        reason = match[2].rpartition("'>: ")[2]  # of what may also be left out, the last of several
+        reason = match[2].rpartition("'>: ")[2]  # an optional value has one reason per type; the last counts
         raise ConfigError(f"{match[1]} takes {match[3]}, but: {reason}. See {program} --help.")
     raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))

@@ -1,6 +1,6 @@
-"""Strict reading and writing of settings: frozen dataclasses to plain values and back, with one-line errors.
+"""Converts settings between frozen dataclasses and plain values, strictly and with one-line errors.
 
-A part (a head, an explorer, a torso) is a dataclass chosen from a table; in plain form its name stands under `kind`.
+A part (a head, an explorer, a torso) is a dataclass chosen from a table; its plain form has its name under `kind`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from monotau.errors import ConfigError, brief, unknown_name
 
 C = TypeVar("C")
 Kinds = Mapping[type, Mapping[str, type]]
-"""For each abstract kind of part, its table."""
+"""The table of each abstract kind of part."""
 
 
 def to_plain(settings: Any, kinds: Kinds) -> dict[str, Any]:
@@ -41,13 +41,13 @@ def to_plain(settings: Any, kinds: Kinds) -> dict[str, Any]:
 
 
 def kind_of(part: Any, kinds: Kinds) -> str:
-    """Return the name under which a part stands in its table."""
+    """Return the name of a part in its table."""
     table = _table_of(type(part), kinds) or {}
     return next(name for name, entry in table.items() if entry is type(part))
 
 
 def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
-    """Return `base` with the plain `values` put in: unknown names, wrong types and bad values are refused by path."""
+    """Return `base` with the plain `values` set; an unknown name, wrong type or bad value raises with its path."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path or 'the settings'} must be a mapping of names to values, but got {brief(values)}.")
     values = dict(values)
@@ -80,7 +80,7 @@ def _table_of(cls: type, kinds: Kinds) -> Mapping[str, type] | None:
 
 
 def _checked(value: Any, hint: Any, path: str) -> Any:
-    """Return the value if it has the type of the hint; an int may stand for a float, a list for a tuple."""
+    """Return the value if it has the type of the hint; an int is accepted for a float and a list for a tuple."""
     if isinstance(value, np.generic):
         value = value.item()
     origin, arguments = get_origin(hint), get_args(hint)
@@ -101,7 +101,7 @@ def _checked(value: Any, hint: Any, path: str) -> Any:
         return tuple(_checked(item, arguments[0], f"{path}[{i}]") for i, item in enumerate(value))
     if origin is dict:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
-            raise ConfigError(f"{path} is {brief(value)}, but must be a mapping with names as keys.")
+            raise ConfigError(f"{path} is {brief(value)}, but must be a mapping with identifiers as keys.")
         return {key: _checked(item, arguments[1], f"{path}.{key}") for key, item in value.items()}
     if hint in (int, float) and type(value) is int and not -(2**63) <= value < 2**63:
         raise ConfigError(f"{path} is {brief(value)}, but must be a number that fits in 64 bits.")
@@ -118,14 +118,16 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML of plain values, in which a key may stand only once and 1e-4 is a number."""
+    """Safe YAML of plain values, without duplicate keys, in which 1e-4 is a number."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Refuse tags, which name types, and aliases, which can make a page of text grow without end."""
+        """Refuse tags, which name types, and aliases, which let a small file expand without bound."""
         event: Any = self.peek_event()
         if event.anchor or getattr(event, "tag", None):
             line = event.start_mark.line + 1
-            raise ConfigError(f"line {line} has an anchor, an alias or a tag (&, * or !); settings are plain values.")
+            raise ConfigError(
+                f"line {line} has an anchor, an alias or a tag (&, * or !), but settings are plain values."
+            )
         return super().compose_node(parent, index)
 
 
@@ -139,9 +141,9 @@ def _refuse_repeats(keys: list[Any]) -> None:
     seen: set[str] = set()
     for key in keys:
         if not isinstance(key, str):
-            raise ConfigError(f"the key {brief(key)} is not a name.")
+            raise ConfigError(f"the key {brief(key)} is not a string.")
         if key in seen:
-            raise ConfigError(f"the key {brief(key)} stands more than once.")
+            raise ConfigError(f"the key {brief(key)} appears more than once.")
         seen.add(key)
 
 
@@ -151,7 +153,7 @@ _StrictLoader.add_implicit_resolver(
 )
 
 LARGEST_FILE = 1_000_000
-"""Bytes of a settings file; a larger one is a mistake."""
+"""Size limit of a settings file in bytes; a larger file is a mistake."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -166,9 +168,9 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def parse_settings(path: Path, data: bytes) -> dict[str, Any]:
-    """Return the plain values in a file's contents."""
+    """Parse the contents of a settings file into plain values."""
     if len(data) > LARGEST_FILE:
-        raise ConfigError(f"{path} is larger than {LARGEST_FILE} bytes; settings are a page of text.")
+        raise ConfigError(f"{path} is larger than {LARGEST_FILE} bytes, the limit for a settings file.")
     try:
         text = data.decode("utf-8-sig")
         if path.suffix == ".json":
@@ -180,12 +182,12 @@ def parse_settings(path: Path, data: bytes) -> dict[str, Any]:
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid {path.suffix[1:].upper()}: {_first_line(error)}.") from None
     if not isinstance(plain, dict):
-        raise ConfigError(f"{path} must hold a mapping of settings, but holds {brief(plain)}.")
+        raise ConfigError(f"{path} must contain a mapping of settings, but contains {brief(plain)}.")
     return plain
 
 
 def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a JSON object in which no name stands twice."""
+    """Build a JSON object and refuse duplicate keys."""
     _refuse_repeats([key for key, _ in pairs])
     return dict(pairs)
 

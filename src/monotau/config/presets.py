@@ -1,4 +1,4 @@
-"""The table of algorithms: the only module that knows parts by name."""
+"""The table of presets, the algorithms that can be chosen by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,26 +26,26 @@ DEFAULT_PRESET = "ndqfn-dpe"
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """An algorithm: a row of parts."""
+    """An algorithm: a head, an explorer, a replay and settings."""
 
     head: HeadConfig
     explorer: ExplorerConfig = field(default_factory=EpsilonGreedy)
     replay: ReplayConfig | None = None
-    """Where the algorithm does not say, the profile does: all such algorithms are then compared on the same replay."""
+    """None takes the profile's replay, so that algorithms that do not specify one are compared on the same replay."""
     n_step: int = 3
     double_q: bool = True
     noisy: bool = False
     dueling: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Other settings, in any profile."""
+    """Other settings, with every profile."""
     atari: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the algorithm's own paper, in the profile atari."""
+    """Settings from the algorithm's own paper, used with the profile atari."""
     atari_profile: str = "atari"
-    """Profile for images of 84x84."""
+    """Profile for 84x84 images."""
 
 
 def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
-    """Settings of the optimiser."""
+    """Return settings of the section `optimiser`."""
     return {"optimiser": {"learning_rate": learning_rate, "epsilon": epsilon}}
 
 
@@ -68,9 +68,9 @@ PRESETS: Mapping[str, Preset] = {
     "ndqfn-deep-dpe": Preset(
         head=Ndqfn(),
         explorer=DeepDpe(),
-        replay=Uniform(),  # as it was studied
-        n_step=1,  # novelty of the states that n steps skip would be lost
-        # Novelty is worth about 1, in the same unit as the rewards.
+        replay=Uniform(),  # as in our experiments
+        n_step=1,  # n-step targets would skip the bonuses of the states in between
+        # Bonuses are of order 1, in the same unit as the rewards.
         settings={
             "epsilon": {"end": 0.01, "decay_steps": 0, "longest_repeat": 1},
             "return_scale": 1.0,

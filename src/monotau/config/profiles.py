@@ -1,4 +1,4 @@
-"""The table of profiles: settings that go with a kind of environment, whatever the algorithm."""
+"""The table of profiles: settings for a kind of environment, shared by all algorithms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,27 +11,27 @@ from monotau.replay import Prioritized, ReplayConfig, Uniform
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Settings that go with a kind of environment."""
+    """Settings for a kind of environment."""
 
     replay: ReplayConfig = field(default_factory=Uniform)
-    """For algorithms that do not say how they sample."""
+    """Replay of presets that do not specify one."""
     settings: Mapping[str, Any]
-    """Of a part they name no kind: they go with every kind that has them."""
+    """Settings of a part apply to every kind of that part, so they must not name a `kind`."""
     decay_share: float = 0.0
-    """Share of the run's steps over which epsilon falls, where the settings do not say it in steps."""
+    """Fraction of the run's steps over which epsilon decays, unless `epsilon.decay_steps` is set."""
     warmup_share: float = 0.0
-    """Share of the run's steps that are random, before learning starts; `replay.warmup_steps` is the most."""
+    """Fraction of the run's steps that are random, before learning starts; at most `replay.warmup_steps`."""
     torsos: Mapping[str, str] = field(default_factory=dict)
-    """Another torso instead of the one that suits the observations."""
+    """Replaces the default torso of the observations (key) by another (value)."""
     torso_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of one kind of torso, where it is used."""
+    """Settings for one kind of torso, by kind."""
     heads: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of one kind of head, where it is used."""
+    """Settings for one kind of head, by kind."""
     explorers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of one kind of explorer, where it is used."""
+    """Settings for one kind of explorer, by kind."""
 
     def of_run(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the settings that go with the length of a run; what is not a number is refused elsewhere."""
+        """Return the settings that depend on the length of the run; invalid values are refused elsewhere."""
         steps, replay = settings.get("steps"), settings.get("replay")
         found: dict[str, Any] = {}
         if not isinstance(steps, int):
@@ -50,7 +50,7 @@ PROFILES: Mapping[str, Profile] = {
     "atari": Profile(
         settings={
             "steps": 50_000_000,
-            # Evaluated every 250,000 steps, as the paper, but a killed run loses 50,000 at most.
+            # Evaluated every 250,000 steps as in the paper, but checkpointed every 50,000.
             "iteration_steps": 50_000,
             "log_every_steps": 5_000,
             "threads": 0,
@@ -95,10 +95,10 @@ PROFILES: Mapping[str, Profile] = {
         },
     ),
     "classic": Profile(
-        # Where what matters is rare, such as MountainCar's goal, uniform batches hardly ever hold it.
+        # Uniform batches hardly ever contain rare events that matter, such as reaching MountainCar's goal.
         replay=Prioritized(),
         decay_share=0.2,
-        # With long repeats this is enough to meet what single random actions do not: MountainCar's goal.
+        # With long action repeats this is enough to reach MountainCar's goal, which single random actions do not.
         warmup_share=0.1,
         torso_settings={"mlp": {"width": 128, "norm": True}},
         settings={
@@ -113,8 +113,8 @@ PROFILES: Mapping[str, Profile] = {
             "update": {"batch_size": 32, "every_steps": 2, "sync": "average", "sync_every_steps": 200},
             "evaluation": {"episodes": 20, "num_envs": 10},
         },
-        # The unit of returns is at least a fortieth of their size, so this is twice as far as they usually reach. Fewer
-        # quantiles are enough, and cost a sixteenth.
+        # The return unit is at least 1/40 of the size of the returns, so the atoms reach twice as far as usual returns.
+        # 50 quantiles are enough, and their loss costs 1/16 as much as that of 200.
         heads={
             "c51": {"atoms": 101, "low": -80.0, "high": 80.0},
             "qr": {"quantiles": 50},
@@ -126,5 +126,5 @@ PROFILES: Mapping[str, Profile] = {
 
 
 def default_profile(spec: ObservationSpec) -> str:
-    """Name of the profile that suits the observations."""
+    """Return the name of the profile for these observations."""
     return {"mlp": "classic", "small": "minatar"}.get(default_torso(spec), "atari")

@@ -1,4 +1,4 @@
-"""Resolves the settings of a run: preset, profile and the user's settings, each layer over the ones before."""
+"""Resolves the settings of a run: preset, profile and user settings in layers, where the later layer wins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,22 +18,22 @@ from monotau.networks import TORSOS, default_torso
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings in full, and the environment they were chosen for."""
+    """All settings of a run, and its environment."""
 
     config: Config
     envs: EnvFactory
     given: Mapping[str, Any] = field(default_factory=dict)
-    """The user's settings: the rest comes from preset and profile."""
+    """The user's settings; the rest comes from the preset and the profile."""
 
     def override(self, layer: Mapping[str, Any]) -> "Resolved":
-        """Resolve again with one more layer of the user's settings; presets and profiles fill in the rest anew.
+        """Resolve again with one more layer of user settings; values derived from them are computed again.
 
-        The environment is made again only if its own settings change.
+        The environment is only recreated if its own settings change.
         """
-        given = _over(self.given, layer)
+        given = _merge(self.given, layer)
         section = override(EnvConfig(), given["env"], KINDS, "env")
         envs = self.envs if section == self.envs.config else EnvFactory(section, self.envs.source)
-        config = settle(self.config.preset, self.config.profile, given, envs.observation_spec)
+        config = resolve_for_spec(self.config.preset, self.config.profile, given, envs.observation_spec)
         return Resolved(config, envs, given)
 
 
@@ -43,52 +43,52 @@ def resolve(
     profile: str | None = None,
     source: EnvSource | None = None,
 ) -> Resolved:
-    """Resolve every setting: preset, then profile, then the given layers of plain values, each over the ones before.
+    """Resolve every setting from the preset, the profile and the given layers of plain values; later layers win.
 
-    The environment comes from `source`, or else by its id, which chooses the profile unless that is named.
+    The environment comes from `source`, or else from its id. Its observations choose the profile unless one is named.
     """
     _check_names(preset, profile)
     given: dict[str, Any] = {}
     for layer in layers:
-        given = _over(given, layer)
+        given = _merge(given, layer)
     if source is None:
-        given = _over({"env": {"protocol": default_protocol(_env_id(given))}}, given)
+        given = _merge({"env": {"protocol": default_protocol(_env_id(given))}}, given)
     envs = EnvFactory(override(EnvConfig(), given.get("env", {}), KINDS, "env"), source)
     profile = profile or usual_profile(preset, envs.observation_spec)
-    alone = {} if envs.reusable else {"num_envs": 1}  # of which a profile may want more
-    plain = _over({"env": {"id": envs.name} | alone}, given)
-    return Resolved(settle(preset, profile, plain, envs.observation_spec), envs, plain)
+    alone = {} if envs.reusable else {"num_envs": 1}  # overrides a profile that sets more
+    plain = _merge({"env": {"id": envs.name} | alone}, given)
+    return Resolved(resolve_for_spec(preset, profile, plain, envs.observation_spec), envs, plain)
 
 
 def usual_profile(preset: str, spec: ObservationSpec) -> str:
-    """Name of the profile that a preset takes for observations, unless it is told another."""
+    """Return the name of the profile that a preset uses by default for these observations."""
     suited = default_profile(spec)
     return PRESETS[preset].atari_profile if suited == "atari" else suited
 
 
 def _env_id(given: Mapping[str, Any]) -> str:
-    """Return the id that settings name, or what stands for it where they name none."""
+    """Return the environment id in the settings, or the default id."""
     env = given.get("env")
     name = env.get("id") if isinstance(env, Mapping) else None
     return name if isinstance(name, str) else EnvConfig().id
 
 
-def _over(under: Mapping[Any, Any], upper: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Merge nested settings; merged before they are checked, so that only the outcome must be valid.
+def _merge(under: Mapping[Any, Any], upper: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Merge nested settings before they are validated, so that only the result must be valid.
 
-    A part of another kind replaces the one below it, whose settings are none of its own.
+    A part of another kind replaces the lower part altogether, because its settings differ.
     """
     if "kind" in under and "kind" in upper and under["kind"] != upper["kind"]:
         return dict(upper)
     merged = dict(under)
     for name, value in upper.items():
         below = merged.get(name)
-        merged[name] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        merged[name] = _merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
-def take_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
-    """Return preset and profile, where plain settings such as a run's config.json name them, and the rest."""
+def split_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
+    """Split plain settings, such as a run's config.json, into preset, profile (None if not named) and the rest."""
     if not isinstance(plain, Mapping):
         raise ConfigError(f"the settings must be a mapping of names to values, but are {brief(plain)}.")
     rest = dict(plain)
@@ -100,7 +100,7 @@ def take_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
 
 
 def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Name the kinds of those parts that plain settings speak of without: the preset's, which a flag may replace."""
+    """Add the preset's `kind` to each part whose settings name none, so that a flag for another kind replaces them."""
     _check_names(preset, None)
     named = dict(plain)
     for part in ("head", "explorer", "replay"):
@@ -110,8 +110,8 @@ def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
-    """Settle settings for observations whose environment is not at hand."""
+def resolve_for_spec(preset: str, profile: str, settings: Mapping[str, Any], spec: ObservationSpec) -> Config:
+    """Resolve the settings from the observation spec alone, without making the environment."""
     _check_names(preset, profile)
     row, kind, suited = PRESETS[preset], PROFILES[profile], default_torso(spec)
     torso = kind.torsos.get(suited, suited)
@@ -133,17 +133,17 @@ def settle(preset: str, profile: str, settings: Mapping[str, Any], spec: Observa
         "explorer": kind.explorers.get(_kind_given(settings, "explorer") or kind_of(row.explorer, KINDS), {}),
     }
     layers = (
-        kind.of_run(reduce(_over, (row.settings, settings), kind.settings)),
+        kind.of_run(reduce(_merge, (row.settings, settings), kind.settings)),
         of_parts,
         row.settings,
         row.atari if profile == "atari" else {},
         settings,
     )
-    return override(config, reduce(_over, layers, kind.settings), KINDS)
+    return override(config, reduce(_merge, layers, kind.settings), KINDS)
 
 
 def _kind_given(settings: Mapping[str, Any], part: str) -> str | None:
-    """Name of a part's kind, where the settings choose one."""
+    """Return the kind of a part if the settings name one."""
     given = settings.get(part)
     kind = given.get("kind") if isinstance(given, Mapping) else None
     return None if kind is None else str(kind)

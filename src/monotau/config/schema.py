@@ -1,4 +1,4 @@
-"""Every setting of a run in one frozen object; the settings of a part stand beside the part."""
+"""`Config`, every setting of a run in one frozen object; the settings of a part are defined beside the part."""
 
 import math
 from dataclasses import dataclass, field
@@ -21,43 +21,42 @@ KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORER
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateConfig:
-    """When and on how much the networks learn."""
+    """Updates of the online and target networks."""
 
     batch_size: int = 32
-    """Transitions in an update."""
+    """Transitions per update."""
     every_steps: int = 4
     """Agent steps between updates."""
     sync: Literal["copy", "average"] = "copy"
-    """How the target network follows the online network: copy replaces it every sync_every_steps; average moves it a
-    little at each update (Polyak averaging, over about sync_every_steps), and evaluates and saves this average."""
+    """Target updates: periodic copies, or Polyak averaging, whose averaged network is also evaluated and saved."""
     sync_every_steps: int = 8_000
-    """Agent steps between copies of the online network into the target network, or the time constant of the average."""
+    """Agent steps between copies into the target network, or the time constant of Polyak averaging."""
 
     def __post_init__(self) -> None:
         check_least("update.", self, batch_size=1, every_steps=1, sync_every_steps=1)
 
     @property
     def average_share(self) -> float:
-        """Share of the online weights that an update mixes into an averaged target network."""
+        """The coefficient of Polyak averaging: the share of the online weights mixed in at each update."""
         return min(1.0, self.every_steps / self.sync_every_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """Evaluation after iterations, on environments of its own, with no bonus and on raw rewards."""
+    """Evaluation in separate environments between iterations, without exploration bonus and on raw rewards."""
 
     every_iterations: int = 1
-    """Iterations between evaluations; the last iteration of a run always has one."""
+    """Iterations between evaluations; the last iteration of a run is always evaluated."""
     episodes: int = 20
-    """Episodes at least."""
+    """Minimum number of episodes."""
     steps: int = 0
-    """Agent steps at least; the episode that reaches them is finished."""
+    """Minimum number of agent steps; the episode that reaches it is played to its end."""
     epsilon: float = 0.001
     """Probability of a random action."""
     num_envs: int = 1
-    """Environments evaluated together; each plays its own share of the episodes, so short ones are not favoured."""
+    """Environments evaluated in parallel; each plays a fixed number of episodes, so short ones are not favoured."""
     episode_cap_steps: int = 27_000
-    """An evaluation episode that gets so long is cut and counted as it stands, and its environment reset."""
+    """Maximum length of an evaluation episode; a longer one is truncated, and counts with its return so far."""
 
     def __post_init__(self) -> None:
         check_least("evaluation.", self, every_iterations=1, episodes=1, steps=0, num_envs=1, episode_cap_steps=1)
@@ -67,23 +66,23 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorConfig:
-    """Processes that act while another learns, as in Ape-X (Horgan et al. 2018); `actors` says how many.
+    """Actor processes that collect experience while this process learns, as in Ape-X (Horgan et al. 2018).
 
-    Environment j of all L of them ends with epsilon ** (1 + power * j / (L - 1)) of its actions random.
+    `actors` sets their number. The final epsilon of environment j of L is epsilon ** (1 + power * j / (L - 1)).
     """
 
     send_every_steps: int = 32
-    """Steps of each environment that an actor sends at a time; it waits while two such sendings are not taken."""
+    """Steps per environment in each batch that an actor sends; an actor pauses while two batches are unread."""
     broadcast_every_updates: int = 100
-    """Updates between two broadcasts of the networks to the actors."""
+    """Updates between broadcasts of the network weights to the actors."""
     epsilon: float = 0.4
-    """Random actions of the most curious environment, instead of epsilon.end."""
+    """Final epsilon of the environment that explores most; replaces epsilon.end."""
     power: float = 7.0
-    """How much less curious the last environment is: 0 makes all alike."""
+    """How fast the final epsilon falls from the first environment to the last; 0 gives all the same epsilon."""
     cpus: float = 1.0
-    """What an actor asks for of a cluster; a fraction where its environments mostly wait."""
+    """CPUs that Ray reserves for each actor; a fraction suits environments that mostly wait."""
     patience_seconds: float = 300.0
-    """An actor that sends nothing for so long is replaced."""
+    """An actor that sends nothing for this long is replaced."""
 
     def __post_init__(self) -> None:
         check_least("actor.", self, send_every_steps=1, broadcast_every_updates=1, power=0, cpus=0)
@@ -95,14 +94,14 @@ class ActorConfig:
                 raise ConfigError(f"actor.{name} is {getattr(self, name)}, but must be a finite number.")
 
     def epsilons(self, lanes: int) -> Float[np.ndarray, " L"]:
-        """Return what share of its actions each environment takes at random in the end; a lone one is in the middle."""
+        """Return the final epsilon of each environment; a single environment takes the middle of the range."""
         place = np.linspace(0.0, 1.0, lanes) if lanes > 1 else np.array([0.5])
         return np.asarray(self.epsilon ** (1 + self.power * place))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A run. A step is one decision of the agent: four emulator frames on Atari."""
+    """All settings of a run. A step is one decision of the agent: four emulator frames on Atari."""
 
     preset: Annotated[str, tyro.conf.Fixed]
     profile: Annotated[str, tyro.conf.Fixed]
@@ -110,36 +109,35 @@ class Config:
     steps: int = 50_000
     """Agent steps to train for."""
     seed: int = 0
-    """Every random number of the run follows from it."""
+    """Seed of every random number of the run."""
     gamma: float = 0.99
-    """Discount of a step."""
+    """Discount factor per step."""
     n_step: int = 3
-    """Rewards summed before the target network is asked."""
+    """n of the n-step return."""
     double_q: bool = True
-    """Let the online network choose the next action of a target (False: the target network does, the paper's Eq. 6)."""
+    """Double Q-learning: the online network selects the next action (False: the target network, the paper's Eq. 6)."""
     return_scale: float | None = None
-    """Unit in which returns are learned, and in which kappa and the weight of bonuses count; by default it is measured
-    from the rewards. What is shown is in raw rewards."""
+    """Unit of learned returns, kappa and bonuses; by default estimated from the rewards. Output is in raw rewards."""
     scale_observations: bool = True
-    """Scale the numbers of vectors to mean 0 and deviation 1, by running statistics of the replayed steps."""
+    """Normalise vector observations to mean 0 and standard deviation 1, with running statistics of replayed steps."""
     iteration_steps: int = 5_000
-    """Training steps between checkpoints; an iteration starts with fresh environments."""
+    """Training steps between checkpoints; each iteration starts with new environments."""
     log_every_steps: int = 1_000
-    """Training steps between two lines of kind train in metrics.jsonl."""
+    """Training steps between lines of kind `train` in metrics.jsonl."""
     noisy: bool = False
-    """Give the head's layers noise of learned size (NoisyNet), under any explorer; evaluation is without it."""
+    """Use noisy linear layers (NoisyNet) in the head, with any explorer; evaluation uses no noise."""
     dueling: bool = False
-    """Split the head into a value that all actions share and advantages, under any head."""
+    """Use dueling streams, a state value and advantages, with any head."""
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
-    """Arithmetic of the large products; bf16 keeps weights in fp32, and auto takes it where the hardware has it."""
+    """Precision of matrix products; bf16 keeps the weights in fp32, and auto uses bf16 if the hardware supports it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where networks live; auto takes a GPU if there is one."""
+    """Device of the networks; auto uses a GPU if there is one."""
     compile: bool = False
-    """Compile what learning computes with torch.compile; where that fails, the run goes on without it and says so."""
+    """Compile the update with torch.compile; if that fails, the run prints a warning and continues uncompiled."""
     actors: int = 0
-    """Processes of Ray that act, each in env.num_envs environments, while this one learns; 0 does all in this one."""
+    """Ray processes that collect experience while this process learns, each in env.num_envs environments; 0: none."""
     threads: int = 1
-    """CPU threads of torch; 0 takes every core. Small networks are fastest with one."""
+    """CPU threads of torch; 0 uses all cores. Small networks are fastest with one."""
     torso: TorsoConfig
     head: HeadConfig
     explorer: ExplorerConfig
@@ -157,12 +155,12 @@ class Config:
         if self.return_scale is not None and not (math.isfinite(self.return_scale) and self.return_scale > 0):
             raise ConfigError(
                 f"return_scale is {self.return_scale}, but must be a finite number above 0: it is the unit of returns; "
-                "leave it out to have it measured."
+                "leave it out to estimate it from the rewards."
             )
         if not self.actors and self.actor != ActorConfig():
-            raise ConfigError("there are settings for actors, but actors is 0, so that nobody would heed them.")
+            raise ConfigError("actor.* settings are given, but actors is 0, so they would have no effect.")
         if not 0 <= self.gamma <= 1:
-            raise ConfigError(f"gamma is {self.gamma}, but must be from 0 to 1: beyond 1 returns do not converge.")
+            raise ConfigError(f"gamma is {self.gamma}, but must be from 0 to 1: above 1 returns do not converge.")
         for name in ("steps", "iteration_steps"):
             if getattr(self, name) % self.env.num_envs:
                 raise ConfigError(
@@ -172,9 +170,9 @@ class Config:
 
     @property
     def lanes(self) -> int:
-        """How many environments are trained in, at all places."""
+        """The number of training environments, over all actors."""
         return self.env.num_envs * max(1, self.actors)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return all settings as plain values: what `config.json` holds."""
+        """Return all settings as plain values, as in `config.json`."""
         return to_plain(self, KINDS)

@@ -1,4 +1,4 @@
-"""Environments: how they are made, what their observations look like, and worlds with a known answer."""
+"""Environments: making them, the format of their observations, and test environments with known returns."""
 
 from monotau.envs.catalog import list_envs, register_own
 from monotau.envs.config import EnvConfig, EnvMaker

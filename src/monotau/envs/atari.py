@@ -1,4 +1,4 @@
-"""Atari games under two named protocols, several in one process: what is learned from is what was published."""
+"""Atari games, vectorised in one process, under the two evaluation protocols of the literature."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,37 +23,37 @@ FRAME = spaces.Box(0, 255, (84, 84), np.uint8)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """How a game is played. Both skip four frames, take the brighter of the last two, and show 84x84 grey levels."""
+    """How a game is played. Both protocols skip four frames, max-pool the last two, and give 84x84 greyscale images."""
 
     about: str
     sticky: float
-    """Probability that the emulator repeats the action before, frame by frame."""
+    """Probability, per frame, that the emulator repeats the previous action."""
     most_noops: int
-    """An episode begins with 0 to so many actions that do nothing."""
+    """Maximum number of random no-ops at the start of an episode."""
     life_loss: bool
-    """Whether a life lost ends what is learned from in training, though not the game."""
+    """Whether losing a life ends the episode for learning, while the game continues."""
 
 
 PROTOCOLS: Mapping[str, Protocol] = {
     "noop": Protocol(about="up to 30 no-ops at reset, no sticky actions", sticky=0.0, most_noops=30, life_loss=True),
     "sticky": Protocol(
-        about="actions repeat with probability 0.25, no no-ops", sticky=0.25, most_noops=0, life_loss=False
+        about="sticky actions with probability 0.25, no no-ops", sticky=0.25, most_noops=0, life_loss=False
     ),
 }
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether an id is one of the emulator's."""
+    """Whether an id names an Atari game."""
     return env_id.startswith(PREFIX)
 
 
 def default_protocol(env_id: str) -> ProtocolName:
-    """The paper's for a game, and none for all else."""
+    """Return the paper's protocol for Atari games and `none` for other environments."""
     return "noop" if is_atari(env_id) else "none"
 
 
 def check_protocol(env_id: str, protocol: str, kwargs: Mapping[str, object]) -> None:
-    """Refuse a protocol without a game, a game without a protocol, and what would make it another one."""
+    """Raise for a protocol without an Atari game, a game without a protocol, and arguments that would alter it."""
     if not is_atari(env_id):
         if protocol != "none":
             raise ConfigError(
@@ -63,20 +63,20 @@ def check_protocol(env_id: str, protocol: str, kwargs: Mapping[str, object]) -> 
         return
     if protocol not in PROTOCOLS:
         raise ConfigError(
-            f"env.protocol is {protocol!r}, but must be one of {', '.join(PROTOCOLS)} for {env_id!r}: without its "
-            f"protocol a score means nothing."
+            f"env.protocol is {protocol!r}, but must be one of {', '.join(PROTOCOLS)} for {env_id!r}: Atari scores "
+            f"are comparable only under the same protocol."
         )
     if kwargs:
         raise ConfigError(
-            f"env.kwargs is {dict(kwargs)}, but must be empty for {env_id!r}: the protocol {protocol!r} settles all of "
-            f"them; a callable that makes the environment is free to differ."
+            f"env.kwargs is {dict(kwargs)}, but must be empty for {env_id!r}: the protocol {protocol!r} sets all "
+            f"arguments; to use others, pass a callable that makes the environment."
         )
 
 
 def rom_of(env_id: str) -> str:
-    """Return the emulator's name of a game, after a look at what it has."""
+    """Return the emulator's name of a game, and raise if it has no such game."""
     try:
-        from ale_py import roms  # only now: it is an extra
+        from ale_py import roms  # imported here because it is an extra
     except ImportError as error:
         raise MissingExtra(
             f"env.id is {env_id!r}, but the emulator cannot be imported ({error}); pip install 'monotau[atari]'"
@@ -89,9 +89,9 @@ def rom_of(env_id: str) -> str:
 
 @final
 class AtariVector(VectorEnv):
-    """Games side by side that reset in the step that ends them; `info` tells lives lost apart from games over.
+    """A vector of games with SAME_STEP autoreset, whose `info` tells a lost life from the end of the game.
 
-    Rewards are the game's own. One frame is handed over for each step, since the replay stores each once.
+    Rewards are not clipped. A step returns one frame instead of a stack, because the replay stores every frame once.
     """
 
     def __init__(self, env_id: str, num_envs: int, protocol: str, max_steps: int = 0) -> None:
@@ -107,9 +107,9 @@ class AtariVector(VectorEnv):
             repeat_action_probability=rules.sticky,
             frameskip=FRAME_SKIP,
             stack_num=1,
-            noop_max=rules.most_noops + 1 if rules.most_noops else 0,  # it draws from 0 to one less
+            noop_max=rules.most_noops + 1 if rules.most_noops else 0,  # draws from 0 to noop_max - 1
             life_loss_info=rules.life_loss,
-            reward_clipping=False,  # would lose the score
+            reward_clipping=False,  # clipping would lose the score
             use_fire_reset=False,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
@@ -121,7 +121,7 @@ class AtariVector(VectorEnv):
         self._before_episode = np.zeros(num_envs, np.int64)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start every game, or those of the option `reset_mask` alone."""
+        """Reset every game, or only those in the option `reset_mask`."""
         frames, info = self._games.reset(seed=seed, options=options)
         self._before_episode = info["frame_number"] - info["episode_frame_number"]
         return frames[:, 0], {}
@@ -129,8 +129,8 @@ class AtariVector(VectorEnv):
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play four frames of every game."""
         frames, rewards, ended, truncated, info = self._games.step(actions)
-        # The emulator ends a step by a life lost as by a game over, and what it says of lives is of the next game
-        # already. But the frames of all games before this one are constant in a game, and only there.
+        # The emulator reports a lost life like the end of the game, and its count of lives is already that of the next
+        # game. But the number of frames in all previous games changes exactly when a game ends.
         before_episode = info["frame_number"] - info["episode_frame_number"]
         over = before_episode != self._before_episode
         self._before_episode = before_episode

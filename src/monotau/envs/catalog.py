@@ -1,4 +1,4 @@
-"""The environment ids that work without writing any code: our own, MinAtar's, Gymnasium's small ones and Atari."""
+"""The built-in environment ids: our own, MinAtar's, Gymnasium's small ones and Atari's."""
 
 import difflib
 import importlib.util
@@ -15,20 +15,20 @@ from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoShapes, TwoSpre
 from monotau.envs.returns import HeavyTail, LargeReturns, LongChain, NegativeReturns
 from monotau.errors import ConfigError, MissingExtra
 
-OWN: dict[str, tuple[type[gym.Env], str]] = {  # a new world: one class, one line here
+OWN: dict[str, tuple[type[gym.Env], str]] = {  # a new environment: one class, one line here
     "monotau/DeepSea-v0": (DeepSea, "deep exploration: one of 2^size action sequences pays (size, stochastic)"),
     "monotau/Inventory-v0": (Inventory, "order stock under weekly demand, returns of thousands (reward_scale)"),
     "monotau/Coin-v0": (Coin, "probe: one toss, +1 or -1"),
     "monotau/TwoStepCoin-v0": (TwoStepCoin, "probe: two tosses in a row"),
     "monotau/TwoShapes-v0": (TwoShapes, "probe: two actions whose returns are normal and exponential"),
-    "monotau/TwoSpreads-v0": (TwoSpreads, "probe: two actions of one mean and two spreads"),
+    "monotau/TwoSpreads-v0": (TwoSpreads, "probe: two actions with the same mean and different spreads"),
     "monotau/LargeReturns-v0": (LargeReturns, "probe: normal and exponential returns around 2400"),
     "monotau/NegativeReturns-v0": (NegativeReturns, "probe: normal and exponential returns around -2400"),
-    "monotau/HeavyTail-v0": (HeavyTail, "probe: returns of Student's t and of Pareto, whose tails are heavy"),
+    "monotau/HeavyTail-v0": (HeavyTail, "probe: heavy-tailed returns, Student's t and Pareto"),
     "monotau/LongChain-v0": (LongChain, "probe: 50 normal rewards in a row"),
-    "monotau/TimeLimit-v0": (TimeLimit, "probe: reward for ever, truncated after 10 steps"),
-    "monotau/Chain-v0": (Chain, "probe: a reward at the right end of a row of states (length)"),
-    "monotau/Grid-v0": (Grid, "probe: a square without reward, to count visits in (size, horizon)"),
+    "monotau/TimeLimit-v0": (TimeLimit, "probe: reward 1 in every step, truncated after 10 steps"),
+    "monotau/Chain-v0": (Chain, "probe: a reward at the right end of a chain of states (length)"),
+    "monotau/Grid-v0": (Grid, "probe: a grid without rewards, to count visits (size, horizon)"),
 }
 
 MINATAR_PREFIX = "MinAtar/"
@@ -49,24 +49,24 @@ GYMNASIUM = {
     "FrozenLake8x8": "cross slippery ice, 8 x 8 states",
     "CliffWalking": "walk along a cliff, 48 states",
     "CliffWalkingSlippery": "walk along an icy cliff, 48 states",
-    "Taxi": "fetch and bring a passenger, 500 states",
+    "Taxi": "pick up and drop off a passenger, 500 states",
     "LunarLander": "land softly between two flags",
 }
 BOX2D = {"LunarLander"}
-"""Those of them that are listed only where the extra box2d is installed."""
+"""The environments among them that are listed only if the extra box2d is installed."""
 
 
 def register_own() -> None:
-    """Make Gymnasium know our ids; does nothing the second time."""
-    for env_id, (world, _) in OWN.items():
+    """Register our ids with Gymnasium; calling it again has no effect."""
+    for env_id, (env, _) in OWN.items():
         if env_id not in gym.registry:
-            gym.register(id=env_id, entry_point=f"{world.__module__}:{world.__qualname__}")
+            gym.register(id=env_id, entry_point=f"{env.__module__}:{env.__qualname__}")
 
 
 def register_minatar() -> None:
-    """Make Gymnasium know MinAtar's ids; does nothing the second time."""
+    """Register MinAtar's ids with Gymnasium; calling it again has no effect."""
     try:
-        import minatar.gym  # only now: it loads pandas and seaborn, which takes a second
+        import minatar.gym  # imported here because it loads pandas and seaborn, which takes a second
     except ModuleNotFoundError as error:
         raise MissingExtra(
             f"env.id begins with {MINATAR_PREFIX!r}, but MinAtar cannot be imported ({error}); "
@@ -77,26 +77,26 @@ def register_minatar() -> None:
 
 
 def list_envs() -> list[tuple[str, str]]:
-    """Return (id, description) of the environments that work as they are installed here."""
+    """Return (id, description) of the environments that the installed packages provide."""
     own = [(env_id, description) for env_id, (_, description) in OWN.items()]
     minatar = _minatar_envs() if importlib.util.find_spec("minatar") else []
     return own + minatar + _gymnasium_envs() + _atari_envs()
 
 
 def is_emulators(spec: EnvSpec) -> bool:
-    """Whether an id is registered by the Atari emulator itself: of another name, of no known protocol, or both."""
+    """Whether the Atari emulator itself registered an id; such environments do not follow our protocols."""
     return str(spec.entry_point).startswith("ale_py")
 
 
 def unknown_id(env_id: str, more: Iterable[str] = ()) -> ConfigError:
-    """Return the error for an id that nobody registered, with the nearest ids in it."""
+    """Return the error for an unregistered id, with the closest ids as a hint."""
     known = {env_id for env_id, spec in gym.registry.items() if not is_emulators(spec)}
     ids = {*known, *(listed for listed, _ in list_envs()), *more}
     near = _nearest(env_id, ids)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ConfigError(
-        f"env.id {env_id!r} is unknown.{hint} `monotau list envs` shows the ids at hand; "
-        f"one from another package is written 'package.module:Env-v0'."
+        f"env.id {env_id!r} is unknown.{hint} `monotau list envs` shows the built-in ids; "
+        f"write the id of an environment in your own package as 'package.module:Env-v0'."
     )
 
 
@@ -114,7 +114,7 @@ def _atari_envs() -> list[tuple[str, str]]:
 
 
 def _gymnasium_envs() -> list[tuple[str, str]]:
-    """Return the newest version of each, as Gymnasium's releases differ in them."""
+    """Return the newest version of each environment, because versions differ between Gymnasium's releases."""
     newest: dict[str, int] = {}
     for spec in gym.registry.values():
         if spec.namespace is None and spec.name in GYMNASIUM and spec.version is not None:
@@ -128,11 +128,11 @@ def _gymnasium_envs() -> list[tuple[str, str]]:
 
 
 def _nearest(given: str, ids: Iterable[str]) -> list[str]:
-    """Return up to three ids that resemble what was given, whatever its case and with or without the namespace."""
+    """Return up to three ids similar to the given one, ignoring case, with or without the namespace."""
     spellings: dict[str, str] = {}
     for env_id in sorted(ids):
         for spelling in (env_id, env_id.rpartition("/")[2]):
             spellings.setdefault(spelling.lower(), env_id)
-    wanted = re.sub("noframeskip|deterministic", "", given.lower())  # Atari's ids of old
+    wanted = re.sub("noframeskip|deterministic", "", given.lower())  # as in old ids of Atari games
     near = difflib.get_close_matches(wanted, spellings, n=4, cutoff=0.6)
     return list(dict.fromkeys(spellings[spelling] for spelling in near))[:3]

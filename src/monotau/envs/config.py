@@ -1,4 +1,4 @@
-"""The settings of an environment, and what training needs to know of a factory of environments."""
+"""The settings of an environment, and the interface of environment factories that training relies on."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol, runtime_checkable
@@ -18,38 +18,38 @@ ProtocolName = Literal["none", "noop", "sticky"]
 class EnvConfig:
     """The environment. A step is one action in one environment."""
 
-    id: Annotated[str, tyro.conf.Fixed] = "CartPole-v1"  # the command line has --env for it
-    """Gymnasium id; 'package.module:Env-v0' imports the module that registers it first."""
+    id: Annotated[str, tyro.conf.Fixed] = "CartPole-v1"  # the command line has --env instead
+    """Gymnasium id; 'package.module:Env-v0' first imports the module that registers it."""
     num_envs: int = 1
-    """Environments that are stepped together."""
+    """Environments stepped in parallel."""
     frame_stack: int = 1
-    """Observations that the agent sees at once, the newest last."""
+    """Number of stacked observations that the agent sees, newest last."""
     max_episode_steps: int = 0
-    """Truncate episodes after this many steps, instead of the limit registered with the id; 0 keeps that one."""
+    """Truncate episodes after this many steps; 0 keeps the limit registered with the id."""
     protocol: ProtocolName = "none"
-    """How Atari games are played: noop, the paper's, or sticky (arXiv 1709.06009); none is for all else."""
+    """Protocol of Atari games: noop (the paper's) or sticky (arXiv 1709.06009); none for all other environments."""
     kwargs: dict[str, bool | int | float | str] = field(default_factory=dict)
     """Keyword arguments of the environment, as in `gymnasium.make`."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing."""
+        """Raise for settings that are out of range."""
         check_least("env.", self, num_envs=1, frame_stack=1, max_episode_steps=0)
         if len(self.id) > LONGEST_ID:
             raise ConfigError(f"env.id is {brief(self.id)}, but must have at most {LONGEST_ID} characters.")
 
     @property
     def title(self) -> str:
-        """The id with everything that a score depends on: the protocol of Atari, and keyword arguments."""
+        """The id with everything that a score depends on: the Atari protocol and the keyword arguments."""
         protocol = [] if self.protocol == "none" else [self.protocol]
         return " ".join([self.id, *protocol, *(f"{name}={value}" for name, value in self.kwargs.items())])
 
 
 @runtime_checkable
 class EnvMaker(Protocol):
-    """Makes vectors of one kind of environment; `EnvFactory` does so from an id, a callable or an environment."""
+    """Makes vectors of one kind of environment; `EnvFactory` makes them from an id, a callable or an environment."""
 
     name: str
-    """For messages: the id, or the class of an environment that has none."""
+    """Name for messages: the id, or the class name if there is no id."""
     observation_spec: ObservationSpec
     """How observations are stored."""
     num_actions: int
@@ -57,7 +57,7 @@ class EnvMaker(Protocol):
     action_start: int
     """First action of the environment's own action space."""
     reusable: bool
-    """False if every vector holds the same borrowed environment, so that only one of them may be in use."""
+    """False if every vector wraps the same environment of the caller, so that only one vector may be used at a time."""
 
     def make_vector(self, num_envs: int) -> VectorEnv:
-        """Make a vector of so many environments."""
+        """Make a vector of `num_envs` environments."""

@@ -1,4 +1,4 @@
-"""Deep Sea: a grid where only one of 2^N action sequences is rewarded, and every step towards it costs."""
+"""Deep Sea: a grid where only one of 2^N action sequences is rewarded, and every step towards the reward has a cost."""
 
 from typing import Any, final
 
@@ -9,7 +9,7 @@ from gymnasium import spaces
 from monotau.errors import ConfigError
 
 LARGEST_SIZE = 1_000
-"""A million cells; beyond, a number in a file would fill the memory."""
+"""A million cells; the limit keeps a size given in a file from exhausting the memory."""
 
 
 @final
@@ -18,13 +18,13 @@ class DeepSea(gym.Env[np.ndarray, int | np.integer]):
 
     A diver starts at the top left of a `size` x `size` grid and sinks one row per step, one column to the right or to
     the left (and stays at the edge). Going right costs `unscaled_move_cost / size`; going right from the bottom right
-    cell pays 1. So the best return is 0.99, and the return of staying on the left is 0.
+    cell pays 1. So the optimal return is 0.99, and staying on the left returns 0.
 
-    With `stochastic`, going right moves with probability 1 - 1/size only (the cost is always paid, and at the bottom
-    right cell the reward too), and standard normal noise is added to the reward in the two bottom corners.
+    With `stochastic`, going right succeeds with probability 1 - 1/size only (the cost is always paid, and so is the
+    reward in the bottom right cell), and standard normal noise is added to the reward in the two bottom corners.
 
-    Departure: which of the two actions goes right in a cell is drawn from numpy's `default_rng(mapping_seed)`, not from
-    bsuite's legacy generator, and `mapping_seed` is a number instead of None: every copy of a world must be that world.
+    Departure: numpy's `default_rng(mapping_seed)` draws which of the two actions goes right in a cell, not bsuite's
+    legacy generator, and `mapping_seed` defaults to 0 instead of None, so that all copies of an environment are equal.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class DeepSea(gym.Env[np.ndarray, int | np.integer]):
 
     @property
     def optimal_return(self) -> float:
-        """Expected return of the best policy: go right until the wind fails once, then left, which is free.
+        """Expected return of the optimal policy: go right until a move fails, then left, which is free.
 
-        Departure: bsuite reports (1 - 1/N)^(N-1) - cost for the stochastic world, as if the best policy went on paying.
+        Departure: bsuite reports (1 - 1/N)^(N-1) - cost for the stochastic variant, as if the policy kept going right.
         """
         success = 1 - 1 / self.size if self.stochastic else 1.0
         right_moves = sum(success**step for step in range(self.size))
@@ -61,7 +61,7 @@ class DeepSea(gym.Env[np.ndarray, int | np.integer]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Bring the diver back to the top left."""
+        """Move the diver back to the top left."""
         super().reset(seed=seed)
         self._row = self._column = 0
         return self._observe(), {}
@@ -85,7 +85,7 @@ class DeepSea(gym.Env[np.ndarray, int | np.integer]):
         return self._observe(), reward, bottom, False, {}
 
     def _observe(self) -> np.ndarray:
-        """Return the diver's cell as a one-hot grid; all zeros once the sea bed is passed."""
+        """Return the diver's cell as a one-hot grid, all zeros after the last row."""
         grid = np.zeros((self.size, self.size), np.float32)
         if self._row < self.size:
             grid[self._row, self._column] = 1.0

@@ -1,4 +1,4 @@
-"""The Atari games by name, and the sets of them that papers report on; needs no emulator."""
+"""The names of the Atari games, and the sets of games that papers report; needs no emulator."""
 
 from collections.abc import Mapping
 
@@ -67,7 +67,7 @@ ATARI57 = (
 GAME_SETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "atari57": ("the games of most published tables", ATARI57),
     "atari55": (
-        "the paper's: those 57 without Defender and Surround",
+        "the paper's games: the 57 without Defender and Surround",
         tuple(game for game in ATARI57 if game not in ("defender", "surround")),
     ),
     "atari5": (
@@ -75,11 +75,11 @@ GAME_SETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("battle_zone", "double_dunk", "name_this_game", "phoenix", "qbert"),
     ),
     "hard-exploration": (
-        "games whose rewards are hard to come by",
+        "hard-exploration games with sparse rewards",
         ("freeway", "gravitar", "montezuma_revenge", "pitfall", "private_eye", "solaris", "venture"),
     ),
-    # The text names eight of the eleven and a remark in its source two more; River Raid is the one other game that the
-    # paper calls easy.
+    # The paper's text names eight of the eleven games and a comment in its source two more; River Raid is the only
+    # other game that it calls easy.
     "paper-easy": (
         "the eleven games of the paper's Fig. 3a",
         (
@@ -101,11 +101,11 @@ GAME_SETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("montezuma_revenge", "private_eye", "venture", "ms_pacman", "riverraid", "up_n_down"),
     ),
 }
-"""What the set is, and its games."""
+"""Description and games of each set."""
 
 
 def id_of(game: str) -> str:
-    """Return the Gymnasium id of a game: 'ALE/MsPacman-v5' of 'ms_pacman'."""
+    """Return the Gymnasium id of a game: 'ALE/MsPacman-v5' for 'ms_pacman'."""
     return f"{PREFIX}{game.title().replace('_', '')}-v5"
 
 
@@ -113,5 +113,5 @@ _BY_ID = {id_of(game): game for game in ATARI57}
 
 
 def game_of(env_id: str) -> str | None:
-    """Return which of the 57 games an id is, if any: 'ms_pacman' of 'ALE/MsPacman-v5'."""
+    """Return the game of an id if it is one of the 57: 'ms_pacman' for 'ALE/MsPacman-v5'."""
     return _BY_ID.get(env_id)

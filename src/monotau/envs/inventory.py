@@ -1,4 +1,4 @@
-"""Inventory: a shop that orders stock under a demand that follows the week; rewards and returns as of real money."""
+"""Inventory: a shop orders stock under a demand that varies with the weekday; rewards are on the scale of money."""
 
 import math
 from typing import Any, final
@@ -15,18 +15,19 @@ class Inventory(gym.Env[np.ndarray, int | np.integer]):
     """A shop with room for 50 units, for 100 days.
 
     The observation is the stock in the morning and the day of the week, one-hot. Action k orders 5 k units, which
-    arrive the next morning; what the shelves cannot hold goes back. Demand is Poisson with a mean for each weekday, and
-    what is not in stock is not sold. A day earns MARGIN for each unit sold, less DELIVERY for an order, HANDLING for
-    each unit of it and HOLDING for each unit left in the evening: from -68 to about 200. Discounted by 0.99, the best
-    policy earns about 3,080 in 100 days, ordering up to 35 units about 2,540, and random orders about 1,350.
+    arrive the next morning; units beyond the capacity are returned. Demand is Poisson with a mean for each weekday, and
+    demand beyond the stock is lost. The reward of a day is MARGIN for each unit sold, minus DELIVERY for an order,
+    HANDLING for each unit ordered and HOLDING for each unit left in the evening: from -68 to about 200. With a discount
+    of 0.99 the optimal policy earns about 3,080 in 100 days, ordering up to 35 units about 2,540, and random orders
+    about 1,350.
 
-    The shop goes on after its 100 days: they end by truncation. `reward_scale` multiplies all rewards, as another
-    currency does.
+    Episodes are truncated after 100 days, because the shop stays open. `reward_scale` multiplies all rewards, like a
+    change of currency.
     """
 
     CAPACITY, DAYS, LOT = 50, 100, 5
     DEMAND = (8.0, 8.0, 10.0, 12.0, 18.0, 22.0, 14.0)
-    """Mean of each weekday, Monday first."""
+    """Mean demand of each weekday, Monday first."""
     MARGIN, DELIVERY, HANDLING, HOLDING = 5.0, 8.0, 0.2, 1.0
 
     def __init__(self, reward_scale: float = 1.0) -> None:
@@ -41,14 +42,14 @@ class Inventory(gym.Env[np.ndarray, int | np.integer]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Open with shelves half full, on any day of the week."""
+        """Start with half the capacity in stock, on a random weekday."""
         super().reset(seed=seed)
         self._stock, self._elapsed = self.CAPACITY // 2, 0
         self._weekday = int(self.np_random.integers(len(self.DEMAND)))
         return self._observe(), {}
 
     def step(self, action: int | np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """CollectRequest, and sell for a day; info tells demand and sales."""
+        """Order, and sell for a day; `info` has the demand and the units sold."""
         ordered = self.LOT * int(action)
         demand = int(self.np_random.poisson(self.DEMAND[self._weekday]))
         sold = min(demand, self._stock)

@@ -1,4 +1,4 @@
-"""From a setting, a callable or an environment to a fresh vector of environments with known spaces."""
+"""Makes vectors of environments from an id, a callable or an environment."""
 
 import warnings
 import weakref
@@ -17,18 +17,18 @@ from monotau.envs.spec import ObservationSpec, describe_space
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, in_one_line
 
 EnvSource = Callable[[], gym.Env] | gym.Env
-"""What may stand in for an id: something that makes a new environment at each call, or one environment."""
+"""An environment that is not given by id: a callable that makes a new one at each call, or one environment."""
 
 
 @final
 class EnvFactory:
     """Makes vectors of one kind of environment, and knows its spaces.
 
-    Actions are learned as 0 .. num_actions - 1; the environment is given `action_start` more.
+    The agent's actions are 0 .. num_actions - 1; `action_start` is added before they are passed to the environment.
     """
 
     name: str
-    """For messages: the id, or the class of an environment that has none."""
+    """Name for messages: the id, or the class name if there is no id."""
     observation_spec: ObservationSpec
     """How its observations are stored."""
     num_actions: int
@@ -36,24 +36,24 @@ class EnvFactory:
     action_start: int
     """First action of its Discrete action space."""
     by_id: bool
-    """Whether its id is all that is needed to make it."""
+    """Whether the environment is made from its id."""
     source: EnvSource | None
-    """What makes it, where that is not its id."""
+    """The callable or environment given instead of an id."""
     reusable: bool
-    """False if every vector holds the same borrowed environment, so that only one of them may be in use."""
+    """False if every vector wraps the same environment of the caller, so that only one vector may be used at a time."""
 
-    # A VectorEnv is let in by its type only to be refused with a reason.
+    # The type allows a VectorEnv only to refuse it with a clear message.
     def __init__(self, config: EnvConfig, source: EnvSource | VectorEnv | None = None) -> None:
         if isinstance(source, VectorEnv):
             raise ConfigError(
-                f"The environment is a vector already ({type(source).__name__}), but must be an id, a gymnasium.Env or "
-                f"a callable that makes one; env.num_envs says how many are stepped together."
+                f"The environment is already a vector ({type(source).__name__}), but must be an id, a gymnasium.Env or "
+                f"a callable that makes one; env.num_envs sets how many are stepped in parallel."
             )
         if source is not None and config.kwargs:
             raise ConfigError(
-                f"env.kwargs is {config.kwargs}, but is for environments given by id only; bind them in the callable."
+                f"env.kwargs is {config.kwargs}, but only applies to environments given by id; set it in the callable."
             )
-        check_protocol(config.id if source is None else "an environment of one's own", config.protocol, config.kwargs)
+        check_protocol(config.id if source is None else "your own environment", config.protocol, config.kwargs)
         self.config = config
         self.by_id, self.reusable = source is None, not isinstance(source, gym.Env)
         self.source = source
@@ -72,10 +72,10 @@ class EnvFactory:
         self._probe = weakref.ref(env.unwrapped)
 
     def make_vector(self, num_envs: int) -> VectorEnv:
-        """Return new environments in a row that reset in the step that ends an episode (SAME_STEP autoreset).
+        """Return a new vector of environments with SAME_STEP autoreset.
 
-        They reset some of them alone where the options of `reset` have a `reset_mask`.
-        Their `info` has `final_obs` where that happens, and may have `life_lost`, which ends what is learned from only.
+        The option `reset_mask` of `reset` selects the environments to reset. After an autoreset, `info` has
+        `final_obs`. It may have `life_lost`, which ends an episode for learning only.
         """
         self._check_count("num_envs", num_envs)
         if self._atari:
@@ -83,14 +83,14 @@ class EnvFactory:
         with warnings.catch_warnings(action="ignore"):
             try:
                 vector = SyncVectorEnv([self._make_one] * num_envs, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
-            except Exception as error:  # foreign code, or worlds that differ in their spaces
+            except Exception as error:  # third-party code, or environments with different spaces
                 reason = str(error) if isinstance(error, ConfigError) else in_one_line(error)
-                raise EnvironmentFault(f"it was made before, but cannot be made again: {reason}") from error
-        worlds = [env.unwrapped for env in vector.envs]
-        again = len({id(world) for world in worlds}) < num_envs or any(world is self._probe() for world in worlds)
+                raise EnvironmentFault(f"it could be made once, but not again: {reason}") from error
+        unwrapped = [env.unwrapped for env in vector.envs]
+        again = len({id(each) for each in unwrapped}) < num_envs or any(each is self._probe() for each in unwrapped)
         if self.reusable and again:
             raise ConfigError(
-                f"{self.name}: the callable returned one environment twice, but must make a new one at each call; "
+                f"{self.name}: the callable returned the same environment twice, but must make a new one at each call; "
                 f"pass the environment itself to share it."
             )
         return vector
@@ -100,7 +100,7 @@ class EnvFactory:
             raise ConfigError(f"{setting} is {num_envs}, but must be at least 1.")
         if num_envs > 1 and not self.reusable:
             raise ConfigError(
-                f"{setting} is {num_envs}, but must be 1 for an environment that is passed ready made; "
+                f"{setting} is {num_envs}, but must be 1 if an environment object is passed; "
                 f"pass an id or a callable that makes it."
             )
 
@@ -112,7 +112,7 @@ class EnvFactory:
         else:
             try:
                 env = self.source()
-            except Exception as error:  # foreign code, which may raise anything
+            except Exception as error:  # third-party code may raise anything
                 raise ConfigError(f"The environment {self.source!r} cannot be made: {in_one_line(error)}") from error
             if not isinstance(env, gym.Env):
                 raise ConfigError(
@@ -125,12 +125,12 @@ class EnvFactory:
 
     def _read_spaces(self, env: gym.Env) -> None:
         self.name = self.config.id if self.source is None else name_of(env)
-        # An unfinished environment has no spaces at all; None is refused like any other space.
+        # An incomplete environment may have no spaces; None is refused like any unsupported space.
         actions = getattr(env, "action_space", None)
         if not isinstance(actions, spaces.Discrete) or actions.n < 1:
             raise ConfigError(
                 f"{self.name}: the action space is {describe_space(actions)}, but must be Discrete with at least one "
-                f"action, because a value per action is learned."
+                f"action, because the agent learns one return distribution per action."
             )
         self.num_actions, self.action_start = int(actions.n), int(actions.start)
         try:
@@ -140,7 +140,7 @@ class EnvFactory:
 
 
 def _make_by_id(config: EnvConfig) -> gym.Env:
-    """Make a registered environment; whatever Gymnasium says against it becomes one line."""
+    """Make a registered environment, and turn any exception into a one-line ConfigError."""
     register_own()
     if config.id.startswith(MINATAR_PREFIX):
         register_minatar()
@@ -151,7 +151,7 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
         return gym.make(
             config.id,
             max_episode_steps=config.max_episode_steps or None,
-            disable_env_checker=True,  # it warns about lawful environments, and costs time at each step
+            disable_env_checker=True,  # it warns about valid environments, and slows down every step
             **config.kwargs,
         )
     except ConfigError:
@@ -164,7 +164,7 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
         raise MissingExtra(
             f"env.id is {config.id!r}, but Box2D cannot be imported ({error.__cause__}); pip install monotau[box2d]"
         ) from error
-    except Exception as error:  # the constructor is foreign code, and any keyword argument may upset it
+    except Exception as error:  # third-party constructors may raise anything
         raise _not_made(config.id, error) from error
 
 
@@ -174,7 +174,7 @@ def _not_made(env_id: str, error: Exception) -> ConfigError:
 
 
 class _Borrowed(gym.Wrapper):
-    """Leaves the closing of a caller's environment to the caller."""
+    """Wraps an environment of the caller, who closes it."""
 
     def close(self) -> None:
         pass

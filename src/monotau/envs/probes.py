@@ -1,4 +1,4 @@
-"""Probe worlds: environments so small that the true distribution of every return is known in closed form."""
+"""Probe environments, so small that the distribution of every return is known in closed form."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,11 +18,11 @@ State = int | np.integer
 Outcomes = list[tuple[float, float]]
 """(probability, return) of each outcome."""
 Truth = dict[tuple[int, int], Outcomes]
-"""Outcomes for each (state, action) that can be met."""
+"""Outcomes for each reachable (state, action)."""
 
 POINTS = 1_000
 MIDPOINTS = [(point + 0.5) / POINTS for point in range(POINTS)]
-"""The middles of equal parts of (0, 1): where the quantiles of continuous returns are taken."""
+"""Midpoints of equal parts of (0, 1), the fractions that discretise continuous returns."""
 
 Observation = TypeVar("Observation")
 Reset = tuple[Observation, dict[str, Any]]
@@ -32,42 +32,42 @@ HEADS_OR_TAILS: Outcomes = [(0.5, 1.0), (0.5, -1.0)]
 
 
 class Probe(gym.Env[Observation, Action], ABC):
-    """An environment that knows the answer."""
+    """An environment with known return distributions."""
 
     @abstractmethod
     def truth(self, gamma: float) -> Truth:
-        """Return the distribution of the discounted return of each state and action, the best policy following."""
+        """Return the distribution of the discounted return of each state and action under the optimal policy."""
 
 
 class OneStep(Probe[State], ABC):
-    """A world of one state, two actions and one step."""
+    """An environment with one state, two actions and one step."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Discrete(1)
         self.action_space = spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
-        """Offer the choice again."""
+        """Start a new episode."""
         super().reset(seed=seed)
         return 0, {}
 
 
 @final
 class Coin(OneStep):
-    """One toss, +1 or -1; both actions are the same."""
+    """One toss of a coin, +1 or -1; both actions have the same effect."""
 
     def step(self, action: Action) -> Step[State]:
-        """Toss it."""
+        """Toss the coin."""
         return 0, _toss(self.np_random), True, False, {}
 
     def truth(self, gamma: float) -> Truth:
-        """Return +1 or -1, whatever is done."""
+        """Return +1 or -1 for both actions."""
         return {(0, action): HEADS_OR_TAILS for action in range(2)}
 
 
 @final
 class TwoStepCoin(Probe[State]):
-    """Two tosses in a row, +1 or -1 each; both actions are the same."""
+    """Two tosses in a row, +1 or -1 each; both actions have the same effect."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Discrete(2)
@@ -87,7 +87,7 @@ class TwoStepCoin(Probe[State]):
         return 1, _toss(self.np_random), second, False, {}
 
     def truth(self, gamma: float) -> Truth:
-        """Return the four sums of the first toss, and the two of the second."""
+        """Return the four possible returns from the first toss and the two from the second."""
         both = [(p * q, first + gamma * second) for (p, first), (q, second) in product(HEADS_OR_TAILS, repeat=2)]
         return {(state, action): [both, HEADS_OR_TAILS][state] for state, action in product(range(2), repeat=2)}
 
@@ -99,11 +99,11 @@ class TwoSpreads(OneStep):
     SPREADS = (0.1, 2.0)
 
     def step(self, action: Action) -> Step[State]:
-        """Toss the coin that was chosen."""
+        """Toss the chosen coin."""
         return 0, self.SPREADS[action] * _toss(self.np_random), True, False, {}
 
     def truth(self, gamma: float) -> Truth:
-        """Return the two coins."""
+        """Return the distributions of the two coins."""
         return {
             (0, action): [(p, spread * sign) for p, sign in HEADS_OR_TAILS]
             for action, spread in enumerate(self.SPREADS)
@@ -112,8 +112,8 @@ class TwoSpreads(OneStep):
 
 @final
 class TwoShapes(OneStep):
-    """One step, two actions of mean 0 and deviation 1: action 0 draws from a normal distribution, action 1 from an
-    exponential one less its mean.
+    """One step, two actions with mean 0 and standard deviation 1: action 0 draws from a normal distribution, action 1
+    from an exponential distribution minus its mean.
     """
 
     def step(self, action: Action) -> Step[State]:
@@ -128,7 +128,7 @@ class TwoShapes(OneStep):
 
 @final
 class TimeLimit(Probe[State]):
-    """Reward 1 for ever; episodes are truncated after 10 steps, which says nothing about the world."""
+    """Reward 1 in every step of an infinite task, whose episodes are truncated after 10 steps."""
 
     STEPS = 10
 
@@ -138,24 +138,24 @@ class TimeLimit(Probe[State]):
         self._elapsed = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
-        """Start the clock again."""
+        """Reset the step count."""
         super().reset(seed=seed)
         self._elapsed = 0
         return 0, {}
 
     def step(self, action: Action) -> Step[State]:
-        """Let one tick pass."""
+        """Pay a reward of 1."""
         self._elapsed += 1
         return 0, 1.0, False, self._elapsed >= self.STEPS, {}
 
     def truth(self, gamma: float) -> Truth:
-        """Return 1 / (1 - gamma), for gamma below 1: who treats truncation as an end learns less."""
+        """Return 1 / (1 - gamma), for gamma < 1; an agent that treats truncation as termination learns less."""
         return {(0, action): [(1.0, 1 / (1 - gamma))] for action in range(2)}
 
 
 @final
 class Chain(Probe[State]):
-    """States in a row: action 1 goes right, action 0 left; entering the last state pays 1 and ends the episode."""
+    """A chain of states: action 1 goes right, action 0 left; entering the last state pays 1 and ends the episode."""
 
     def __init__(self, length: int = 5) -> None:
         if length < 2:
@@ -163,7 +163,7 @@ class Chain(Probe[State]):
         self.observation_space = spaces.Discrete(length)
         self.action_space = spaces.Discrete(2)
         self.length = length
-        # A policy that only goes left must not walk for ever; a random one needs about length^2 steps.
+        # The limit stops a policy that always goes left; a random policy needs about length^2 steps.
         self.horizon = 4 * length**2
         self._state = self._elapsed = 0
 
@@ -181,10 +181,10 @@ class Chain(Probe[State]):
         return self._state, float(end), end, not end and self._elapsed >= self.horizon, {}
 
     def truth(self, gamma: float) -> Truth:
-        """Return gamma to the number of steps before the rewarded one."""
+        """Return gamma to the power of the number of steps before the reward."""
         returns: Truth = {}
         for state in range(self.length - 1):
-            after_left = self.length - 1 - max(state - 1, 0)  # steps still to go once there
+            after_left = self.length - 1 - max(state - 1, 0)  # steps from there to the end
             returns[state, 0] = [(1.0, gamma**after_left)]
             returns[state, 1] = [(1.0, gamma ** (self.length - 2 - state))]
         return returns
@@ -192,12 +192,12 @@ class Chain(Probe[State]):
 
 @final
 class Grid(Probe[np.ndarray]):
-    """A square without any reward, to count visits in: `info["state"]` is row * size + column."""
+    """A square grid without rewards, to count visits: `info["state"]` is row * size + column."""
 
     MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
-    """Up, right, down, left; a wall stops a move."""
+    """Up, right, down, left; walls block moves."""
     LARGEST_SIZE = 1_000
-    """A million cells; beyond, a number in a file would fill the memory."""
+    """A million cells; the limit keeps a size given in a file from exhausting the memory."""
 
     def __init__(self, size: int = 15, horizon: int = 200) -> None:
         if min(size, horizon) < 1 or size > self.LARGEST_SIZE:
@@ -239,7 +239,7 @@ class Grid(Probe[np.ndarray]):
 
 
 def by_quantiles(quantile: Callable[[float], float]) -> Outcomes:
-    """Return the values of a quantile function at the midpoints, equally likely."""
+    """Return the values of a quantile function at the midpoints, with equal probabilities."""
     return [(1 / POINTS, quantile(tau)) for tau in MIDPOINTS]
 
 

@@ -1,4 +1,4 @@
-"""Probe worlds whose returns are continuous, and far from 0, of heavy tails or of many steps: what is hard to fit."""
+"""Probe environments with continuous returns that are hard to fit: large, heavy-tailed, or over many steps."""
 
 from itertools import product
 from math import atan, log, pi, sqrt
@@ -10,13 +10,13 @@ from gymnasium import spaces
 from monotau.envs.probes import Action, OneStep, Probe, Reset, State, Step, Truth, by_quantiles
 
 FAR, SPREAD = 2_400.0, 100.0
-"""Mean and deviation of the returns far from 0: about those of a good policy in a world of a few hundred steps."""
+"""Mean and standard deviation of the large returns: typical of a good policy in episodes of a few hundred steps."""
 
 
 @final
 class LargeReturns(OneStep):
-    """One step, two actions of mean 2400 and deviation 100: action 0 is normal, action 1 exponential with a tail
-    upwards.
+    """One step, two actions with mean 2400 and standard deviation 100: action 0 is normal, action 1 exponential with an
+    upper tail.
     """
 
     def step(self, action: Action) -> Step[State]:
@@ -34,7 +34,7 @@ class LargeReturns(OneStep):
 
 @final
 class NegativeReturns(OneStep):
-    """LargeReturns mirrored at 0: mean -2400, and the exponential tail goes downwards."""
+    """LargeReturns mirrored at 0: the mean is -2400, and the exponential has a lower tail."""
 
     def step(self, action: Action) -> Step[State]:
         """Draw a return."""
@@ -51,15 +51,17 @@ class NegativeReturns(OneStep):
 
 @final
 class HeavyTail(OneStep):
-    """One step, two actions of mean 0: action 0 draws from Student's t with 3 degrees of freedom, whose both tails are
-    heavy, action 1 from a Pareto distribution of shape 3 less its mean, whose upper tail is. Neither has a skewness.
+    """One step, two actions with mean 0 and heavy tails, neither of which has a skewness.
+
+    Action 0 draws from Student's t with 3 degrees of freedom, action 1 from a Pareto distribution of shape 3 minus its
+    mean, whose upper tail is heavy.
     """
 
     PARETO_MEAN = 1.5
 
     def step(self, action: Action) -> Step[State]:
         """Draw a return."""
-        # numpy's pareto is that of Lomax, which begins at 0 instead of 1.
+        # numpy's pareto is the Lomax distribution, which starts at 0 instead of 1.
         drawn = 1 + self.np_random.pareto(3) - self.PARETO_MEAN if action else self.np_random.standard_t(3)
         return 0, float(drawn), True, False, {}
 
@@ -73,8 +75,8 @@ class HeavyTail(OneStep):
 
 @final
 class LongChain(Probe[State]):
-    """50 states in a row: each step goes on, whatever is done, and pays a reward of mean 1 and deviation 1, normal and
-    independent of all others; the step from the last state ends the episode.
+    """A chain of 50 states: either action moves on and pays an independent normal reward with mean 1 and standard
+    deviation 1; the step from the last state ends the episode.
     """
 
     STATES = 50
@@ -91,13 +93,13 @@ class LongChain(Probe[State]):
         return 0, {}
 
     def step(self, action: Action) -> Step[State]:
-        """Go on."""
+        """Move to the next state."""
         end = self._state == self.STATES - 1
         self._state = min(self._state + 1, self.STATES - 1)
         return self._state, float(self.np_random.normal(1.0, 1.0)), end, False, {}
 
     def truth(self, gamma: float) -> Truth:
-        """Return normal distributions: the mean sums the discounts of the steps to go, the variance their squares."""
+        """Return normals: the mean is the sum of the remaining discounts, the variance that of their squares."""
         returns: Truth = {}
         for state, action in product(range(self.STATES), range(2)):
             discounts = [gamma**step for step in range(self.STATES - state)]
@@ -107,15 +109,15 @@ class LongChain(Probe[State]):
 
 
 def t3_cdf(value: float) -> float:
-    """Probability of at most `value` under Student's t with 3 degrees of freedom, in closed form."""
+    """Return the cumulative distribution function of Student's t with 3 degrees of freedom, in closed form."""
     x = value / sqrt(3)
     return 0.5 + (x / (1 + x * x) + atan(x)) / pi
 
 
 def t3_quantile(tau: float) -> float:
     """Invert `t3_cdf` by bisection, for fractions from 1e-6 to 1 - 1e-6."""
-    low, high = -200.0, 200.0  # beyond lies a mass of 3e-7 on each side
-    for _ in range(60):  # down to the last bits of a float
+    low, high = -200.0, 200.0  # the mass beyond is 3e-7 on each side
+    for _ in range(60):  # to float precision
         middle = (low + high) / 2
         low, high = (middle, high) if t3_cdf(middle) < tau else (low, middle)
     return (low + high) / 2

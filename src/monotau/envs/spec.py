@@ -1,4 +1,4 @@
-"""What one observation is when it is stored, decided once from the environment's observation space."""
+"""The stored format of an observation, derived from the environment's observation space."""
 
 import textwrap
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from gymnasium import spaces
 
 from monotau.errors import ConfigError, EnvironmentFault
 
-# An image must leave a convolution something to slide over; smaller 3-D boxes are tables of numbers.
+# A 3-D box with a smaller side is too small for a convolution and counts as a vector.
 SMALLEST_IMAGE_SIDE = 5
-# A 2-D box has no channel axis to give it away. 36 is the smallest side that the Nature CNN accepts.
+# A 2-D box has no channel axis to identify it as an image. 36 is the smallest side that the Nature CNN accepts.
 SMALLEST_GREY_SIDE = 36
 
 
 def describe_space(space: object) -> str:
-    """Return a space on one short line; the repr of a large Box runs over many."""
+    """Return a space as one short line; the repr of a large Box spans many lines."""
     return textwrap.shorten(str(space), width=160, placeholder=" ...")
 
 
 @final
 @dataclass(frozen=True)
 class ObservationSpec:
-    """The stored form of one observation (one frame, before any stacking)."""
+    """The stored format of one observation (one frame, before any stacking)."""
 
     kind: Literal["vector", "image", "discrete"]
-    """What the torso sees: numbers to flatten, an image to convolve or a state to look up."""
+    """How the torso processes it: a vector to flatten, an image to convolve or a discrete state to look up."""
     shape: tuple[int, ...]
     """Shape of one frame as stored; () for a discrete state."""
     dtype: str
@@ -35,15 +35,15 @@ class ObservationSpec:
     channels_last: bool
     """Whether a 3-D image is H W C instead of C H W; False for everything else."""
     scale: float
-    """Multiply by this to come to about unit range."""
+    """Factor that brings the values to about unit range."""
     size: int
-    """Number of discrete states, else the number of elements of one frame."""
+    """Number of discrete states, or else the number of elements of a frame."""
     start: int = 0
-    """First discrete state of the environment; stored states begin at 0."""
+    """First discrete state of the environment; stored states start at 0."""
 
     @classmethod
     def from_space(cls, space: object) -> "ObservationSpec":
-        """Decide how observations of a Gymnasium space are stored and read."""
+        """Derive the format from a Gymnasium space."""
         if isinstance(space, spaces.Discrete):
             return cls(
                 kind="discrete",
@@ -71,11 +71,10 @@ class ObservationSpec:
         )
 
     def frame(self, observation: np.ndarray) -> np.ndarray:
-        """Return raw observations [E, ...] in their stored form; may share memory with what was given."""
+        """Return raw observations [E, ...] in their stored format; the result may share memory with the argument."""
         if observation.shape[1:] != self.shape:
             raise EnvironmentFault(
-                f"The observation is of shape {observation.shape[1:]}, "
-                f"but its observation space has shape {self.shape}."
+                f"The observation has shape {observation.shape[1:]}, but its observation space has shape {self.shape}."
             )
         if self.kind == "discrete":
             states = observation.astype(np.int64) - self.start
@@ -86,13 +85,13 @@ class ObservationSpec:
                     f"observation space goes from {self.start} to {self.start + self.size - 1}."
                 )
             return states
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which is refused below
+        with np.errstate(over="ignore"):  # values beyond float32 become inf, which is refused below
             frames = observation.astype(self.dtype, copy=False)
         if self.dtype == "float32" and not np.isfinite(frames).all():
             value = observation[~np.isfinite(frames)].flat[0]
             raise EnvironmentFault(
-                f"The observation holds the value {value}, which float32 cannot hold as a "
-                f"finite number; learning from it would spread to every weight."
+                f"The observation contains {value}, which float32 cannot hold as a finite number; "
+                f"learning from it would turn all weights into NaN."
             )
         return frames
 
@@ -102,7 +101,7 @@ class ObservationSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ObservationSpec":
-        """Rebuild a spec from what `to_dict` returned, also after a trip through JSON."""
+        """Rebuild a spec from what `to_dict` returned, also after a round trip through JSON."""
         expected = {field.name for field in fields(cls)}
         if set(values) != expected:
             raise ConfigError(
@@ -118,7 +117,8 @@ def _image_layout(shape: tuple[int, ...], dtype: np.dtype) -> tuple[bool, bool]:
         return dtype == np.uint8 and min(shape) >= SMALLEST_GREY_SIDE, False
     if len(shape) != 3:
         return False, False
-    # Two equal sides are height and width; else the shorter axis counts channels, and H W C is Gymnasium's custom.
+    # Two equal sides are height and width; otherwise the shorter of the outer axes is channels. H W C is Gymnasium's
+    # convention.
     channels_first = shape[1] == shape[2] != shape[0] or (shape[0] != shape[1] and shape[0] <= shape[2])
     channels_last = not channels_first
     height_width = shape[:2] if channels_last else shape[1:]

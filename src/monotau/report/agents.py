@@ -6,13 +6,13 @@ from monotau.agent import Agent
 from monotau.envs import EnvConfig, EnvFactory
 from monotau.errors import ConfigError
 from monotau.results.read import RunRecord
-from monotau.runs.agent_files import is_harmless
+from monotau.runs.agent_files import is_safe_to_make
 from monotau.runs.manifest import newest_agent
 
 
 def may_create_env(run: RunRecord) -> bool:
     """Whether the environment of a run can be created without importing code that a file names."""
-    return is_harmless(EnvConfig(id=run.settings.get("env.id", run.env), kwargs=run.settings.get("env.kwargs", {})))
+    return is_safe_to_make(EnvConfig(id=run.settings.get("env.id", run.env), kwargs=run.settings.get("env.kwargs", {})))
 
 
 def load_agent(run: RunRecord) -> Agent:
@@ -28,7 +28,7 @@ def load_agent(run: RunRecord) -> Agent:
     if agent.config.env.title != run.env:
         raise ConfigError(f"the agent in {place} was trained on {agent.config.env.title}, but its run on {run.env}.")
     if agent.envs is None:
-        if is_harmless(agent.config.env):
+        if is_safe_to_make(agent.config.env):
             EnvFactory(agent.config.env)  # raises an error that names the missing package
         raise ConfigError(f"the environment {run.env} has an id that must not be loaded from a file.")
     return agent

@@ -1,4 +1,4 @@
-"""An agent's directory: its settings and what it was made for in agent.json, its numbers in weights.safetensors."""
+"""Reads and writes saved agents: settings and environment spaces in agent.json, weights in weights.safetensors."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from monotau.config.parse import override, to_plain
-from monotau.config.resolve import settle, take_names
+from monotau.config.resolve import resolve_for_spec, split_names
 from monotau.config.schema import KINDS, Config
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.errors import ConfigError, brief
@@ -18,14 +18,14 @@ from monotau.runs.manifest import newest_agent
 from monotau.runs.tensors import write_tensors
 
 FORMAT = 2
-"""Version of what is written."""
+"""Version of the file format."""
 OLDER = {1: "monotau 0.1"}
-"""What wrote formats that are not read any more."""
+"""Older formats, which are no longer supported, and the version that wrote each."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeFor:
-    """The environment as far as an agent depends on it; what agent.json holds beside the settings."""
+class EnvSignature:
+    """The properties of an environment that an agent depends on; agent.json stores them beside the settings."""
 
     observation: ObservationSpec
     actions: int
@@ -37,43 +37,43 @@ class MadeFor:
         axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": (0,)}[spec.kind]
         dtypes = ("int64",) if spec.kind == "discrete" else ("uint8", "bool", "float32")
         if len(spec.shape) not in axes or spec.dtype not in dtypes or min(spec.size, *spec.shape, self.actions) < 1:
-            raise ConfigError(f"no environment has {self}.")
+            raise ConfigError(f"the spaces are {self}, which no environment has.")
 
     def __str__(self) -> str:
-        return f"{self.actions} actions from {self.action_start} and observations {self.observation}"
+        return f"{self.actions} actions starting at {self.action_start} and observations {self.observation}"
 
     @classmethod
-    def of(cls, envs: EnvFactory) -> "MadeFor":
-        """Look at environments."""
+    def of(cls, envs: EnvFactory) -> "EnvSignature":
+        """Return the signature of a factory's environments."""
         actions, start = envs.num_actions, envs.action_start
         return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=envs.by_id)
 
 
 _ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
-_ANYTHING = MadeFor(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
+_ANYTHING = EnvSignature(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
 
 
-def is_harmless(env: EnvConfig) -> bool:
-    """Whether an environment may be made because a file says so: a stranger must not choose what is run.
+def is_safe_to_make(env: EnvConfig) -> bool:
+    """Whether an environment named in a file can be made without importing a module that the file chooses.
 
-    An id of the form 'module:Env-v0' imports the module, and so may text with a colon among the arguments, which some
-    environments take for the id of another.
+    An id of the form 'module:Env-v0' imports the module. So may a keyword argument with a colon, because some
+    environments take the id of another one as an argument.
     """
     return not any(":" in text for text in (env.id, *env.kwargs.values()) if isinstance(text, str))
 
 
-def write_agent(directory: Path, config: Config, made_for: MadeFor, tensors: Mapping[str, Tensor]) -> None:
-    """Write an agent into a directory, which is made if need be."""
+def write_agent(directory: Path, config: Config, signature: EnvSignature, tensors: Mapping[str, Tensor]) -> None:
+    """Write an agent into a directory, which is created if it does not exist."""
     directory.mkdir(parents=True, exist_ok=True)
     weights = write_tensors(directory / "weights.safetensors", tensors)
-    about = {"format": FORMAT, "config": config.to_plain(), "weights": list(weights)} | to_plain(made_for, KINDS)
+    about = {"format": FORMAT, "config": config.to_plain(), "weights": list(weights)} | to_plain(signature, KINDS)
     write_json(directory / "agent.json", about)
 
 
-def read_about(directory: Path) -> tuple[Config, MadeFor, Record]:
-    """Read the settings, what the agent was made for and what its weights are.
+def read_about(directory: Path) -> tuple[Config, EnvSignature, Record]:
+    """Read agent.json: the settings, the signature of the environment and the record of the weights file.
 
-    What `write_agent` could not have written is refused.
+    Anything that `write_agent` cannot have written raises a ConfigError.
     """
     path = directory / "agent.json"
     if not os.path.exists(path):
@@ -81,39 +81,39 @@ def read_about(directory: Path) -> tuple[Config, MadeFor, Record]:
         there = "the run there has not finished" if unfinished else "name a run directory or one that Agent.save wrote"
         raise ConfigError(f"there is no agent in {directory}: {there}.")
     about = read_json(path)
-    names = {"format", "config", "weights", *(field.name for field in fields(MadeFor))}
+    names = {"format", "config", "weights", *(field.name for field in fields(EnvSignature))}
     try:
         if (number := about.get("format")) != FORMAT:
-            # By type too: True is a key of that table.
+            # The type is checked too because True == 1.
             writer = OLDER.get(number) if type(number) is int else None
-            written = f", which {writer} wrote, but must be {FORMAT}: load it by that version, or train anew."
+            written = f", which {writer} wrote, but must be {FORMAT}: load it with that version, or train it again."
             raise ConfigError(f"the format is {brief(number)}{written if writer else f', but must be {FORMAT}.'}")
         if about.keys() != names:
             raise ConfigError(f"the fields are {', '.join(sorted(about))}, but must be {', '.join(sorted(names))}.")
-        preset, profile, plain = take_names(about["config"])
+        preset, profile, plain = split_names(about["config"])
         if preset is None or profile is None:
             raise ConfigError("config must name a preset and a profile.")
-        made_for = override(_ANYTHING, {name: about[name] for name in names - {"format", "config", "weights"}}, KINDS)
-        ObservationSpec.from_dict(about["observation"])  # refuses fields left out, which `override` would fill
-        return settle(preset, profile, plain, made_for.observation), made_for, to_record(about["weights"])
+        signature = override(_ANYTHING, {name: about[name] for name in names - {"format", "config", "weights"}}, KINDS)
+        ObservationSpec.from_dict(about["observation"])  # refuses missing fields, which `override` would fill in
+        return resolve_for_spec(preset, profile, plain, signature.observation), signature, to_record(about["weights"])
     except (
         ConfigError,
         ValueError,
         RuntimeError,
-    ) as error:  # RuntimeError: torch, for sizes beyond memory
+    ) as error:  # RuntimeError: torch raises it for sizes beyond the memory
         raise ConfigError(f"{path}: {' '.join(str(error).split())[:400]}") from None
 
 
 def find_agent(directory: Path, *, best: bool) -> tuple[Path, list[str]]:
-    """Return where a run's agent is, its last or its best, and what the user should know about that.
+    """Return the directory of a run's last or best agent, and messages for the user.
 
-    A run that has not finished has an agent in its newest undamaged checkpoint; a directory that `Agent.save` wrote is
-    returned as it is.
+    If the run has not finished, this is its newest undamaged checkpoint. A directory that `Agent.save` wrote is
+    returned unchanged.
     """
     if best:
         if not os.path.isdir(directory / BEST_AGENT):
             raise ConfigError(
-                f"--best is given, but {directory} holds no {BEST_AGENT}, which a run writes at its first evaluation."
+                f"--best is given, but {directory} has no {BEST_AGENT}, which a run writes at its first evaluation."
             )
         return directory / BEST_AGENT, []
     if os.path.isdir(directory / AGENT):

@@ -1,7 +1,7 @@
-"""Checkpoints: everything a run needs to go on, each generation whole or absent and verified before it is used.
+"""Checkpoints: everything a run needs to resume, written atomically and verified before use.
 
-Beside what `Agent.save` writes a generation holds the optimisers and the priorities. The rows of the replay are in
-segments, one for each iteration, written once and shared by generations.
+A generation is one checkpoint. It contains what `Agent.save` writes, the optimiser states and the replay priorities.
+The rows of the replay are in segments, one per iteration, which are written once and shared by generations.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from monotau.errors import ConfigError, StorageFault, brief
 from monotau.learning.train import Training
 from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
-from monotau.runs.files import Damage, Record, check, reading, record_of, sync_directory, to_json, write_bytes
+from monotau.runs.files import DamagedFile, Record, check, reading, record_of, sync_directory, to_json, write_bytes
 from monotau.runs.layout import CHECKPOINTS
 from monotau.runs.manifest import (
     FILES,
@@ -35,31 +35,31 @@ from monotau.runs.manifest import (
 from monotau.runs.tensors import check_alike, read_tensors, stored_arrays, write_arrays
 
 KEPT = 2
-"""Generations that stay: should the newest be damaged, there is another."""
+"""Number of generations to keep; the older one is a fallback in case the newest is damaged."""
 
 MOST_SEGMENTS = 200
-"""Beyond this the replay is written anew as one segment, so that tiny iterations do not make lists without end."""
+"""Beyond this number the replay is rewritten as one segment, so that short iterations do not pile up segments."""
 
 REPLAY, LATEST, ASIDE = "replay", "LATEST", ".damaged"
 
 
 class Checkpoints:
-    """The generations in a run directory; for the one process that holds its lock."""
+    """The generations in a run directory, for the process that holds its lock."""
 
     def __init__(self, directory: Path, config: Config) -> None:
         self._run, self._home, self._replay = directory, directory / CHECKPOINTS, directory / CHECKPOINTS / REPLAY
         self._config_sha256 = hashlib.sha256(to_json(config.to_plain())).hexdigest()
         self._kept: list[Manifest] = []
-        self._ends: dict[str, np.ndarray] = {}  # of the lanes' rows in each segment
+        self._ends: dict[str, np.ndarray] = {}  # by segment: the end of each lane's rows
 
     @property
     def manifest(self) -> Manifest | None:
-        """The newest generation that is known to be good."""
+        """The manifest of the newest verified generation."""
         return self._kept[-1] if self._kept else None
 
     @property
     def last_good(self) -> str:
-        """Say what is left when a run stops here."""
+        """A phrase for messages about an interrupted run: where its last checkpoint is."""
         return f"the last good checkpoint is {self._path}" if self._kept else "there is no checkpoint yet"
 
     @property
@@ -67,10 +67,10 @@ class Checkpoints:
         return self._home / name_of(self._kept[-1].iteration)
 
     def find(self) -> list[str]:
-        """Find the newest generation that verifies; returns warnings about newer ones, which are put aside."""
+        """Find the newest intact generation, set damaged newer ones aside, and return warnings about those."""
         for path in (self._home, self._replay):
-            if path.is_symlink():  # what is written and removed here must not be written and removed elsewhere
-                raise StorageFault(f"{path} is a link, but must be a directory of the run: bring back the checkpoints.")
+            if path.is_symlink():  # files must not be written or removed outside of the run directory
+                raise StorageFault(f"{path} is a link, but must be a directory of the run: restore the checkpoints.")
         damages: dict[Path, ConfigError] = {}
         for path in generations(self._home):
             try:
@@ -80,27 +80,27 @@ class Checkpoints:
                 damages[path] = damage
         if not self._kept and not damages and os.path.lexists(self._home / LATEST):
             raise StorageFault(
-                f"{self._home / LATEST} is there, but no checkpoint: bring them back from a copy, or remove that file "
-                "to start over."
+                f"{self._home / LATEST} exists, but no checkpoint does: restore them from a backup, or remove that "
+                "file to start over."
             )
         if damages and not self._kept:
             path, reason = next(iter(damages.items()))
             raise StorageFault(
-                f"no checkpoint in {self._home} can be used ({path.name}: {reason}) Bring back the file from a copy, "
-                "or name another --out to start over."
+                f"no checkpoint in {self._home} can be used ({path.name}: {reason}) Restore the file from a backup, or "
+                "start over with another --out."
             )
-        self._tidy()
+        self._clean_up()
         for path, reason in damages.items():
             _put_aside(path)
-            if isinstance(reason, Damage) and reason.path.parent == self._replay and os.path.lexists(reason.path):
+            if isinstance(reason, DamagedFile) and reason.path.parent == self._replay and os.path.lexists(reason.path):
                 _put_aside(reason.path)
-        warnings = self._odd_pointer()
-        if self._kept:  # a crash may have come before it was moved
+        warnings = self._check_latest()
+        if self._kept:  # a crash may have come between the generation and LATEST
             write_bytes(self._home / LATEST, f"{self._path.name}\n".encode())
         return warnings + [f"checkpoint {path.name} is not used: {why}" for path, why in damages.items()]
 
     def restore(self, agent: Agent, training: Training) -> None:
-        """Bring agent and training to where the newest generation was written."""
+        """Restore the agent and the training from the newest generation."""
         manifest, path = self._kept[-1], self._path
         try:
             check_alike(path / WEIGHTS, agent.networks.state())
@@ -122,19 +122,21 @@ class Checkpoints:
             training.replay.load_state({name: array.numpy() for name, array in unprefixed("replay", tensors).items()})
         except (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise StorageFault(f"{path} does not fit this run, though it is undamaged: {reason}") from None
+            raise StorageFault(f"{path} is undamaged, but does not match this run: {reason}") from None
         training.step, training.iteration, training.updates = manifest.step, manifest.iteration, manifest.updates
 
     def save(self, agent: Agent, training: Training, seconds: float) -> None:
-        """Write a generation; it counts from the moment its directory has its name."""
+        """Write a generation; it becomes valid when its directory is renamed."""
         name = name_of(training.iteration)
-        beside, segment = self._home / f".{name}.tmp", self._replay / f"{name}.safetensors"
+        temporary, segment = self._home / f".{name}.tmp", self._replay / f"{name}.safetensors"
         try:
             self._replay.mkdir(parents=True, exist_ok=True)
-            beside.mkdir()
+            temporary.mkdir()
             segments = self._save_rows(training.replay, segment)
-            agent.write(beside)
-            write_arrays(beside / TRAINING, {key: [array] for key, array in _training_state(agent, training).items()})
+            agent.write(temporary)
+            write_arrays(
+                temporary / TRAINING, {key: [array] for key, array in _training_state(agent, training).items()}
+            )
             manifest = Manifest(
                 iteration=training.iteration,
                 step=training.step,
@@ -142,25 +144,25 @@ class Checkpoints:
                 seconds=seconds,
                 package=version("monotau"),
                 config_sha256=self._config_sha256,
-                files={file: record_of(beside / file) for file in FILES},
+                files={file: record_of(temporary / file) for file in FILES},
                 segments=segments,
                 logs=dict(training.log.sync()),
             )
-            write_bytes(beside / MANIFEST, manifest.to_bytes())  # and forces all names beside it to disk
-            os.replace(beside, self._home / name)
+            write_bytes(temporary / MANIFEST, manifest.to_bytes())  # also syncs the directory with the other files
+            os.replace(temporary, self._home / name)
         except BaseException:
-            with suppress(OSError):  # a full disk is not to stay full of what is of no use
-                _remove(beside)
+            with suppress(OSError):  # free the space if the disk is full
+                _remove(temporary)
                 if not (self._home / name).exists():
                     _remove(segment)
             raise
         self._kept = [*self._kept, manifest][-KEPT:]
         sync_directory(self._home)
         write_bytes(self._home / LATEST, f"{name}\n".encode())
-        self._tidy()
+        self._clean_up()
 
     def _save_rows(self, replay: Replay, path: Path) -> dict[str, Record]:
-        """Write the rows that no segment has yet, and return the segments that hold all."""
+        """Write the rows that are in no segment yet, and return the segments that hold the replay."""
         before = dict(self._kept[-1].segments) if self._kept else {}
         if len(before) >= MOST_SEGMENTS:
             before = {}
@@ -172,10 +174,10 @@ class Checkpoints:
         return needed | {path.name: fresh}
 
     def _verified(self, path: Path) -> Manifest:
-        """Read the manifest of a generation, and check every file it names."""
+        """Read the manifest of a generation and verify every file it lists."""
         manifest = read_manifest(path)
         if name_of(manifest.iteration) != path.name or manifest.config_sha256 != self._config_sha256:
-            raise ConfigError(f"{path / MANIFEST} is of another run.")
+            raise ConfigError(f"{path / MANIFEST} belongs to another run.")
         for name, record in manifest.files.items():
             check(path / name, record)
         for name, record in manifest.segments.items():
@@ -184,24 +186,27 @@ class Checkpoints:
             check(self._run / name, record, whole=False)
         return manifest
 
-    def _odd_pointer(self) -> list[str]:
-        """Say so if LATEST names another generation than the newest, or one before it, where a crash leaves it."""
+    def _check_latest(self) -> list[str]:
+        """Return a warning if LATEST names a newer generation than the newest usable one, or is invalid.
+
+        An older one is normal after a crash.
+        """
         path = self._home / LATEST
         if not self._kept or not os.path.lexists(path):
             return []
         try:
             with reading(path) as file:
                 named = file.read(100).decode(errors="replace").strip()
-        except Damage as damage:
-            _put_aside(path)  # a directory there would be in the way of the next one
+        except DamagedFile as damage:
+            _put_aside(path)  # a directory of that name would block the next write
             return [str(damage)]
         newest = name_of(self._kept[-1].iteration)
         if re.fullmatch(r"\d{8,}", named) and int(named) <= int(newest):
             return []
         return [f"{path} names {brief(named)}, but the newest checkpoint that can be used is {newest}"]
 
-    def _tidy(self) -> None:
-        """Remove what a killed process left half done, generations beyond those kept, and rows that none needs."""
+    def _clean_up(self) -> None:
+        """Remove temporary files of a killed process, old generations, and segments that no generation needs."""
         for left in (*self._home.glob(".*.tmp"), *self._replay.glob(".*.tmp")):
             _remove(left)
         if len(self._kept) < KEPT:
@@ -210,7 +215,7 @@ class Checkpoints:
         segments = {name for manifest in self._kept for name in manifest.segments}
         for path in generations(self._home):
             if path.name not in names:
-                gone = path.with_name(f".{path.name}.tmp")  # half a generation must not look like a damaged one
+                gone = path.with_name(f".{path.name}.tmp")  # a partly removed generation must not look damaged
                 os.replace(path, gone)
                 _remove(gone)
         for path in self._replay.iterdir():
@@ -220,7 +225,7 @@ class Checkpoints:
 
 
 def _training_state(agent: Agent, training: Training) -> dict[str, np.ndarray]:
-    """What is needed to go on beside the networks and the rows of the replay."""
+    """Return the state to resume from that is neither in the networks nor in the rows of the replay."""
     arrays = prefixed("replay", training.replay.state())
     for name, optimiser in agent.networks.optimisers().items():
         memory = {key: tensor.detach().cpu().numpy() for key, tensor in optimiser.state().items()}
@@ -236,7 +241,7 @@ def _remove(path: Path) -> None:
 
 
 def _put_aside(path: Path) -> None:
-    """Rename what did not verify, so that its name is free and its contents stay."""
+    """Rename a damaged file or directory, so that its name is free and its contents are kept."""
     number = 0
     while os.path.lexists(aside := path.with_name(f"{path.name}{ASIDE}{number or ''}")):
         number += 1

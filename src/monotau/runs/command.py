@@ -17,7 +17,7 @@ from monotau.agent import Agent
 from monotau.config.command_line import parse
 from monotau.config.parse import read_settings
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
-from monotau.config.resolve import resolve, take_names, with_kinds
+from monotau.config.resolve import resolve, split_names, with_kinds
 from monotau.config.schema import Config
 from monotau.distributed.connect import LOCAL
 from monotau.distributions import RISKS, Risk
@@ -35,14 +35,14 @@ PARTS: Mapping[str, Mapping[str, type]] = {
     "torso": TORSOS,
     "replay": REPLAYS,
 }
-"""What a flag chooses by name, each from its table."""
+"""The tables of the parts that a flag chooses by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Train:
     """Train an agent into a run directory.
 
-    A run that was cut off goes on from its last checkpoint; a finished one is only reported.
+    An interrupted run resumes from its last checkpoint; a finished run is only reported.
     """
 
     preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")] = DEFAULT_PRESET
@@ -54,21 +54,21 @@ class _Train:
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """YAML or JSON file of settings, such as a run's config.json; flags override it."""
     profile: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Settings for a kind of environment; by default chosen from the environment."""
+    """Settings for a kind of environment; by default the observation space decides."""
     head: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another head than the preset's, with its own --head.* settings."""
+    """Head to use in place of the preset's, with its own --head.* settings."""
     explorer: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another explorer than the preset's, with its own --explorer.* settings."""
+    """Explorer to use in place of the preset's, with its own --explorer.* settings."""
     torso: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another torso than the one that suits the observations, with its own --torso.* settings."""
+    """Torso to use in place of the default for the observations, with its own --torso.* settings."""
     replay: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Another replay than the preset's, with its own --replay.* settings."""
+    """Replay to use in place of the preset's, with its own --replay.* settings."""
     show: bool = False
-    """Print the settings in full, as a file for --config, and stop."""
+    """Print all settings, in the format of a file for --config, and exit."""
     force: bool = False
-    """Train even if the machine seems to have too little memory."""
+    """Train even if the run seems to need more RAM than is available."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Where --actors run: local (the default, this machine), auto (its cluster, or RAY_ADDRESS) or host:port."""
+    """Where --actors run: local (this machine, the default), auto (its Ray cluster or RAY_ADDRESS) or host:port."""
     settings: Annotated[Config, tyro.conf.arg(name="")]
 
 
@@ -78,30 +78,30 @@ _OWN = tuple(field.name for field in fields(_Train))
 
 @dataclass(frozen=True, kw_only=True)
 class _Evaluate:
-    """Play whole episodes with an agent that was trained or saved in a directory, and print the returns as JSON."""
+    """Evaluate a trained agent over whole episodes, and print the returns as JSON."""
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    """A run directory, or one that Agent.save wrote. A run that has not finished plays from its last checkpoint."""
+    """A run directory, or one that Agent.save wrote. An unfinished run is evaluated at its last checkpoint."""
     best: bool = False
-    """Play with the run's agent as of its best evaluation instead of the last."""
+    """Use the agent as of the run's best evaluation instead of the last agent."""
     episodes: int = 20
     """Episodes to play."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
     """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
     risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
-    """What of an action's return decides: its mean, that of its worst or best share, or one bent to either side."""
+    """Risk measure to maximise: mean, mean of the worst (cvar) or best (upper-cvar) share, or a distorted mean."""
     alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1."""
     eta: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
-    """How far --risk wang or power bends: below 0 avoids risk, above 0 seeks it; by default -0.75 and -2."""
+    """Strength of --risk wang or power: negative avoids risk, positive seeks it; by default -0.75 and -2."""
 
 
 def train(words: list[str], console: Console) -> None:
     """Train into a run directory, or show the settings."""
-    # As a file has it, head.kind, and as it is told on the command line, --head, is the same.
+    # --head.kind, the name of the setting in a file, means the same as --head.
     words = [re.sub(rf"^--({'|'.join(PARTS)})\.kind(?==|$)", r"--\1", word) for word in words]
     named = _named_first(words)
-    preset, profile, file = take_names(read_settings(Path(named["config"])) if "config" in named else {})
+    preset, profile, file = split_names(read_settings(Path(named["config"])) if "config" in named else {})
     preset, profile = named.get("preset") or preset or DEFAULT_PRESET, named.get("profile") or profile
     parts: dict[str, Any] = {name: {"kind": named[name]} for name in PARTS if name in named}
     if "env" in named:
@@ -111,14 +111,16 @@ def train(words: list[str], console: Console) -> None:
     given = parse(_Train, words, "monotau train", default, lambda: _flags(default))
     if given.preset != preset:
         if given.preset not in PRESETS:
-            raise ConfigError(f"{given.preset!r} is no preset and belongs to no option. See monotau train --help.")
+            raise ConfigError(
+                f"{given.preset!r} is neither a preset nor the value of an option. See monotau train --help."
+            )
         raise ConfigError(f"the preset {given.preset!r} must come first: monotau train {given.preset} ...")
     resolved = resolved.override(_given_flags(words, given.settings.to_plain()))
     if given.show:
         console.print(json.dumps(resolved.config.to_plain(), indent=2), markup=False, highlight=False, soft_wrap=True)
     else:
         if given.ray is not None and not resolved.config.actors:
-            raise ConfigError(f"--ray is {given.ray}, but without --actors nothing is done there.")
+            raise ConfigError(f"--ray is {given.ray}, but has no effect without --actors.")
         from monotau.report.run_figures import draw_run_figures  # matplotlib takes a second to import
 
         with stoppable():
@@ -127,7 +129,7 @@ def train(words: list[str], console: Console) -> None:
 
 
 def _named_first(words: list[str]) -> dict[str, str]:
-    """Return the words that decide the defaults of all other settings, and so are read before them."""
+    """Return the options that determine the defaults of all other settings, and so must be read first."""
     named = {"preset": words[0]} if words and not words[0].startswith("-") else {}
     for word, following in zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.removeprefix("--").partition("=")
@@ -139,7 +141,7 @@ def _named_first(words: list[str]) -> dict[str, str]:
 
 
 def _given_flags(words: list[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the parsed settings that the command line names: profiles may derive the others from them."""
+    """Return the settings that the command line sets; a profile may derive others from them."""
     given: dict[str, Any] = {}
     for word in words:
         *sections, name = word.removeprefix("--").partition("=")[0].replace("-", "_").split(".")
@@ -162,7 +164,7 @@ def _flags(given: _Train) -> list[str]:
 
 
 def evaluate(words: list[str], console: Console) -> None:
-    """Play with what was learned, and print the returns."""
+    """Evaluate an agent and print its returns."""
     given = parse(_Evaluate, words, "monotau evaluate")
     risk = Risk(given.risk, given.alpha, given.eta)
     directory, notes = find_agent(given.directory, best=given.best)

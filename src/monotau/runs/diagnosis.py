@@ -1,4 +1,4 @@
-"""What is written down when learning leaves the finite numbers: enough to see where it happened."""
+"""The diagnosis of a run that diverged: where a loss, gradient or weight became NaN or infinite."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ LAST_LINES = 5
 
 
 def diagnosis(training: Training, message: str) -> dict[str, Any]:
-    """Describe a run that diverged: how far it came, the batch it learned from, and all weights and gradients."""
+    """Describe a run that diverged: its step, its last batch, and the ranges of all weights and gradients."""
     batch = vars(training.batch) if training.batch else {}
     return {
         "error": message,
@@ -28,7 +28,7 @@ def diagnosis(training: Training, message: str) -> dict[str, Any]:
 
 
 def _range(tensor: Tensor) -> dict[str, Any]:
-    """Least and largest number of a tensor, and how many are not finite."""
+    """Return the least and largest value of a tensor, and how many are NaN or infinite."""
     values = tensor.detach().double()
     finite = values[values.isfinite()]
     numbers: dict[str, Any] = {"not_finite": values.numel() - finite.numel()}

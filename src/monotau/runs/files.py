@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside, forced to disk and renamed; read without executing anything."""
+"""Atomic and durable file writes, checksums, and reads that follow no links and execute nothing."""
 
 import hashlib
 import json
@@ -15,8 +15,8 @@ from monotau.errors import ConfigError, brief
 CHUNK_BYTES = 1 << 20
 
 
-class Damage(ConfigError):
-    """A file that is not there, or not what was written."""
+class DamagedFile(ConfigError):
+    """A file is missing, or its contents are not what was written."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} {reason}")
@@ -24,25 +24,25 @@ class Damage(ConfigError):
 
 
 class Record(NamedTuple):
-    """What identifies the contents of a file, or of its beginning."""
+    """Size and SHA-256 of a file, or of its beginning."""
 
     bytes: int
     sha256: str
 
 
 def to_record(plain: Any) -> Record:
-    """Take a record from a file; what is none is refused."""
+    """Convert the JSON form of a record, and raise ValueError if it is invalid."""
     if not isinstance(plain, list) or len(plain) != 2:
-        raise ValueError(f"a size and a digest are needed, but there is {brief(plain)}")
+        raise ValueError(f"a record is {brief(plain)}, but must be a size and a digest")
     size, digest = plain
     if type(size) is not int or size < 0 or not isinstance(digest, str):
-        raise ValueError(f"a size and a digest are needed, but there is {brief(plain)}")
+        raise ValueError(f"a record is {brief(plain)}, but must be a size and a digest")
     return Record(size, digest)
 
 
 @final
 class Writer:
-    """Writes to a file that holds `kept` so far, and counts and hashes all of it."""
+    """Appends to a file that contains `kept` so far, and keeps the size and hash of the whole file."""
 
     def __init__(self, file: IO[bytes], kept: bytes = b"") -> None:
         self._file, self._bytes, self._hash = file, len(kept), hashlib.sha256(kept)
@@ -54,7 +54,7 @@ class Writer:
         self._bytes += len(data)
 
     def sync(self) -> Record:
-        """Force all of it to disk, and return what it is."""
+        """Force the file to disk and return its record."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return Record(self._bytes, self._hash.hexdigest())
@@ -62,30 +62,30 @@ class Writer:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Writer]:
-    """Write a file so that a reader, or a crash, sees the old one or the new one and never a part.
+    """Replace a file atomically: after a crash, and for readers, it is the old one or the new one.
 
-    The new name itself is on disk only after `sync_directory`.
+    The rename itself is durable only after `sync_directory`.
     """
-    beside = unfinished(path)
+    temporary = temporary_path(path)
     try:
-        with open(beside, "wb", opener=opened_itself) as file:
+        with open(temporary, "wb", opener=open_no_follow) as file:
             writer = Writer(file)
             yield writer
             writer.sync()
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
 
 
-def unfinished(path: Path) -> Path:
-    """Return the file in which `path` is written until it is whole; what a crash may leave behind."""
+def temporary_path(path: Path) -> Path:
+    """Return the temporary file that `writing` renames to `path`; a crash may leave it behind."""
     return path.with_name(f".{path.name}.tmp")
 
 
 def sync_directory(path: Path) -> None:
-    """Force the names in a directory to disk."""
+    """Force the entries of a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -94,7 +94,7 @@ def sync_directory(path: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file; it is on disk, name and all, when this returns."""
+    """Write a file atomically and durably."""
     with writing(path) as writer:
         writer.write(data)
     sync_directory(path.parent)
@@ -106,27 +106,27 @@ def write_json(path: Path, plain: Mapping[str, Any]) -> None:
 
 
 def to_json(plain: Mapping[str, Any]) -> bytes:
-    """Return plain values as readable JSON, always the same for the same values."""
+    """Return plain values as readable JSON; the same values always give the same bytes."""
     return (json.dumps(plain, indent=2, allow_nan=False) + "\n").encode()
 
 
-def opened_itself(path: str | Path, flags: int) -> int:
-    """Open the file of that name and no other: a link would lead elsewhere, and a pipe would never end."""
+def open_no_follow(path: str | Path, flags: int) -> int:
+    """Open a file for `open(opener=...)`; symbolic links are refused, and a pipe does not block."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[IO[bytes]]:
-    """Open a regular file for reading."""
+    """Open a regular file for reading, and raise if it is anything else."""
     try:
-        descriptor = opened_itself(path, os.O_RDONLY)
+        descriptor = open_no_follow(path, os.O_RDONLY)
     except OSError as error:
-        raise Damage(path, f"cannot be read: {error.strerror}.") from None
-    except ValueError:  # os.open, of a name with a zero in it
-        raise Damage(path, "cannot be read: it is no name of a file.") from None
+        raise DamagedFile(path, f"cannot be read: {error.strerror}.") from None
+    except ValueError:  # os.open raises it for a name with a null byte
+        raise DamagedFile(path, "cannot be read: it is not a valid file name.") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Damage(path, "cannot be read: it is not a regular file.")
+        raise DamagedFile(path, "cannot be read: it is not a regular file.")
     with open(descriptor, "rb") as file:
         yield file
 
@@ -138,7 +138,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def record_of(path: Path, most_bytes: int | None = None) -> Record:
-    """Look at a file, or at the beginning of it."""
+    """Return the record of a file, or of its first `most_bytes` bytes."""
     digest, count = hashlib.sha256(), 0
     with reading(path) as file:
         while chunk := file.read(CHUNK_BYTES if most_bytes is None else min(CHUNK_BYTES, most_bytes - count)):
@@ -148,35 +148,35 @@ def record_of(path: Path, most_bytes: int | None = None) -> Record:
 
 
 def check(path: Path, record: Record, *, whole: bool = True) -> None:
-    """Refuse a file that is not what was recorded, or that does not begin so where more may have been added."""
+    """Raise if a file does not match its record; without `whole`, only its beginning must match."""
     with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
     if size < record.bytes or (whole and size > record.bytes):
-        raise Damage(path, f"is damaged: it has {size} bytes, but {record.bytes} were written.")
+        raise DamagedFile(path, f"is damaged: it has {size} bytes, but {record.bytes} were written.")
     if record_of(path, record.bytes) != record:
-        raise Damage(path, "is damaged: its contents are not those that were written.")
+        raise DamagedFile(path, "is damaged: its contents are not what was written.")
 
 
 @final
-class Appended:
-    """A file that only grows, and can be cut back to what was once recorded of it."""
+class AppendOnlyFile:
+    """An append-only file that can be truncated to an earlier record."""
 
     def __init__(self, path: Path, record: Record | None = None) -> None:
-        """Open it empty, or cut back to what was recorded, which is checked first."""
+        """Open the file empty, or verify its beginning against a record and truncate it there."""
         if record is not None:
             check(path, record, whole=False)
-        self._file = open(path, "r+b" if record else "wb", opener=opened_itself)  # noqa: SIM115  # closed by `close`
+        self._file = open(path, "r+b" if record else "wb", opener=open_no_follow)  # noqa: SIM115  # closed by `close`
         self.kept = self._file.read(record.bytes) if record else b""
         self._file.truncate()
         self._writer = Writer(self._file, self.kept)
 
     def write(self, data: bytes) -> None:
-        """Add to the end, so that a reader sees it at once."""
+        """Append to the file and flush it, so that readers see the data at once."""
         self._writer.write(data)
         self._file.flush()
 
     def sync(self) -> Record:
-        """Force all of it to disk, and return what it is."""
+        """Force the file to disk and return its record."""
         return self._writer.sync()
 
     def close(self) -> None:

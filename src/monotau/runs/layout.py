@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from monotau.errors import ConfigError, brief
-from monotau.runs.files import read_json, unfinished
+from monotau.runs.files import read_json, temporary_path
 
 CONFIG = "config.json"
 PROVENANCE = "provenance.json"
@@ -24,20 +24,20 @@ LOCK = ".lock"
 CONTENTS = {
     CONFIG: "every setting",
     PROVENANCE: "versions, commit and machine of every start",
-    METRICS: "one line for each measurement",
+    METRICS: "the metrics, one JSON line each",
     EVENTS: "the same for TensorBoard",
     LEARNING_CURVE: "returns over training",
     QUANTILES: "return distributions of all actions in one state",
     AGENT: "networks and settings, for `monotau evaluate` and Agent.load",
     BEST_AGENT: "the agent as of its best evaluation",
     CHECKPOINTS: "what an interrupted run resumes from; a finished run no longer needs them",
-    RESULT: "the outcome",
+    RESULT: "final and best returns",
 }
-"""What a finished run tells the user about its files."""
+"""Descriptions of the files, which a finished run prints."""
 
 
 def directory_name(method: str, env: str, seed: int) -> str:
-    """Return the usual name of a run directory."""
+    """Return the default name of a run directory."""
     return "_".join(re.sub("[/: ]", "-", part) for part in (method, env, f"seed{seed}"))
 
 
@@ -47,20 +47,20 @@ def state_of(directory: Path, wanted: Mapping[str, Any]) -> str:
         if not directory.exists():
             return "new"
         if not directory.is_dir():
-            raise ConfigError(f"the run directory {directory} is a file; a directory is needed.")
+            raise ConfigError(f"the run directory {directory} is a file, but must be a directory.")
         names = {path.name for path in directory.iterdir()}
     except OSError as error:
         raise ConfigError(f"the run directory {directory} cannot be used: {error}.") from None
     if CONFIG not in names:
-        if names - {unfinished(directory / CONFIG).name, LOCK}:
-            raise ConfigError(f"the run directory {directory} is not empty and holds no run; name another directory.")
+        if names - {temporary_path(directory / CONFIG).name, LOCK}:
+            raise ConfigError(f"the run directory {directory} is not empty and holds no run; use another directory.")
         return "new"
     held = read_json(directory / CONFIG)
     if held != wanted:
         settings = _differences(held, wanted)
         raise ConfigError(
             f"the run directory {directory} holds another run: it differs in {', '.join(settings[:5])}"
-            f"{' and more' if len(settings) > 5 else ''}; name another directory."
+            f"{' and more' if len(settings) > 5 else ''}; use another directory."
         )
     return "finished" if RESULT in names else "unfinished"
 

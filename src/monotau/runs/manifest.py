@@ -1,6 +1,6 @@
-"""The manifest of a checkpoint: what a generation is, and every file it needs with its size and SHA-256.
+"""The manifest of a checkpoint generation: its progress, and every file it needs with its size and SHA-256.
 
-A generation is a directory named by its iteration, which counts once its manifest says what is in it.
+A generation is a directory named by its iteration.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from monotau.runs.files import Record, check, read_json, reading, to_json, to_re
 from monotau.runs.layout import CHECKPOINTS, METRICS
 
 SCHEMA = 1
-"""Version of what is written."""
+"""Version of the manifest format."""
 
 MANIFEST, WEIGHTS, TRAINING = "manifest.json", "weights.safetensors", "training.safetensors"
 FILES = ("agent.json", WEIGHTS, TRAINING)
@@ -24,7 +24,7 @@ LOGS = (METRICS,)
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a generation is and consists of."""
+    """Progress and files of a generation."""
 
     iteration: int
     step: int
@@ -46,18 +46,18 @@ class Manifest:
 
 
 def name_of(iteration: int) -> str:
-    """Name of a generation; names are in the order of iterations."""
+    """Return the directory name of a generation; names sort in the order of iterations."""
     return f"{iteration:08d}"
 
 
 def generations(home: Path) -> list[Path]:
-    """Return what has the name of a generation, the newest first."""
+    """Return all paths with the name of a generation, newest first."""
     found = [path for path in home.iterdir() if re.fullmatch(r"\d{8,}", path.name)] if os.path.isdir(home) else []
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read the manifest of a generation; one that was not written so is refused."""
+    """Read the manifest of a generation, and raise if it is not exactly what was written."""
     if path.is_symlink() or not path.is_dir():
         raise ConfigError(f"{path} is not a directory.")
     file = path / MANIFEST
@@ -83,12 +83,12 @@ def read_manifest(path: Path) -> Manifest:
         and all(re.fullmatch(r"\d{8,}\.safetensors", name) for name in manifest.segments)
     )
     if not orderly:
-        raise ConfigError(f"{file} is damaged: its contents are not those that were written.")
+        raise ConfigError(f"{file} is damaged: its contents are not what was written.")
     return manifest
 
 
 def newest_agent(directory: Path) -> tuple[Path | None, list[str]]:
-    """Return the newest generation of a run whose agent is undamaged, and what is wrong with newer ones."""
+    """Return the newest generation with an undamaged agent, and messages about damaged newer ones."""
     damages: list[str] = []
     for path in generations(directory / CHECKPOINTS):
         try:
@@ -103,5 +103,5 @@ def newest_agent(directory: Path) -> tuple[Path | None, list[str]]:
 
 def _records(plain: Any) -> dict[str, Record]:
     if not isinstance(plain, dict):
-        raise TypeError("there are no records of files")
+        raise TypeError("the records of its files are missing")
     return {name: to_record(record) for name, record in plain.items()}

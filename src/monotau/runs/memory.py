@@ -1,14 +1,15 @@
-"""What a run will take of the machine's memory, worked out before it starts, and what the machine has.
+"""Computes how much RAM a run needs before it starts, and how much is available.
 
     total = replay + networks + updates + libraries + actors
 
-    replay     slots * (bytes of a frame + 9), and 8.06 more a slot for priorities: what the arrays will have, exactly
-    networks   weights of all networks, and gradients and moments of those that learn, exactly; 0 on a GPU
-    updates    UPDATE_COPIES * float32 of both stacks of a batch: measured
-    libraries  LIBRARY_BYTES: measured
-    actors     the libraries once more for each, if they are on this machine
+    replay     slots * (bytes per frame + 9), plus 8.06 per slot with priorities (exact: the size of the arrays)
+    networks   weights of all networks, gradients and optimiser moments of the trained ones (exact); 0 on a GPU
+    updates    UPDATE_COPIES * both frame stacks of a batch as float32 (measured)
+    libraries  LIBRARY_BYTES (measured)
+    actors     LIBRARY_BYTES for each actor on this machine
 
-The replay's pages are taken only as it fills, so a run that does not fit fails after hours if nobody counts before.
+The operating system allocates the replay only as it fills. Without this check, a run that needs too much RAM would be
+killed after hours.
 """
 
 import re
@@ -26,38 +27,39 @@ from monotau.learning.train import layout_of
 from monotau.replay import Layout, ReplayConfig, ReplayMemory
 
 LIBRARY_BYTES = 390_000_000
-"""Resident after a short training on small vectors: Python, torch and its optimisers, Gymnasium, matplotlib."""
+"""Resident memory after a short training on small vectors: Python, torch with optimisers, Gymnasium, matplotlib."""
 
 UPDATE_COPIES = 17
-"""Batches of both stacks as float32. Fitted to NDQFN with DPE on 84x84 frames, batch 32; Rainbow is alike, DQN less."""
+"""Size of an update in float32 batches. Fitted to NDQFN with DPE on 84x84 frames, batch 32; Rainbow is similar, DQN
+needs less."""
 
 LARGEST_SHARE = 0.9
-"""Of the memory that is available; what is left is for evaluation, figures and everybody else."""
+"""Share of the available RAM that a run may use; the rest is for evaluation, figures and other processes."""
 
-WORTH_A_LINE = 500_000_000
-"""Bytes; nobody needs to be told of less."""
+SMALLEST_PRINTED = 500_000_000
+"""Smallest plan in bytes that is printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """Bytes that a run will take, and that there are."""
+    """How much RAM a run needs, and how much is available, in bytes."""
 
     config: ReplayConfig
     layout: Layout
     networks: int
-    """Weights, gradients and moments of all networks."""
+    """Weights, gradients and optimiser moments of all networks."""
     updates: int
-    """Batches and what an update keeps for its gradients."""
+    """Batches, and the activations that an update keeps for its gradients."""
     available: int | None
-    """What the machine, or the container, can still give; None where that is not known."""
+    """RAM that the machine or the container has left; None if unknown."""
     actors: int
-    """What processes take that act beside it."""
+    """RAM of the actor processes on this machine."""
     libraries: int = LIBRARY_BYTES
-    """What the program takes before it has anything to learn."""
+    """RAM of the program itself with its libraries."""
 
     @classmethod
     def of(cls, resolved: Resolved, available: int | None, ray: str = LOCAL) -> "MemoryPlan":
-        """Work out what a run takes of this machine, without taking it."""
+        """Compute how much RAM a run needs on this machine, without allocating it."""
         config, spec = resolved.config, resolved.envs.observation_spec
         layout = layout_of(config, spec)
         here = pick_device(config.device).type == "cpu"
@@ -73,12 +75,12 @@ class MemoryPlan:
 
     @property
     def replay(self) -> ReplayMemory:
-        """What the replay takes when it is full."""
+        """The memory of the full replay."""
         return self.config.memory(self.layout)
 
     @property
     def total(self) -> int:
-        """Everything."""
+        """The sum of all parts."""
         return self.replay.total + self._rest
 
     @property
@@ -86,7 +88,7 @@ class MemoryPlan:
         return self.networks + self.updates + self.libraries + self.actors
 
     def largest_capacity(self) -> int:
-        """Return the largest `replay.capacity_steps`, up to the one asked for, that is not refused; 0 if none is."""
+        """Return the largest `replay.capacity_steps` that fits, at most the configured one; 0 if none fits."""
         if self.available is None:
             return self.config.capacity_steps
         room = LARGEST_SHARE * self.available - self._rest
@@ -97,25 +99,25 @@ class MemoryPlan:
         return bisect_right(range(1, self.config.capacity_steps + 1), room, key=size)
 
     def check(self) -> None:
-        """Refuse what would take more than LARGEST_SHARE of the memory available."""
+        """Raise if the run needs more than LARGEST_SHARE of the available RAM."""
         if self.available is None or self.total <= LARGEST_SHARE * self.available:
             return
         largest = self.largest_capacity()
-        # To three digits: what is available changes by the moment, and the number is to be good in the next one too.
+        # Rounded down to three digits, because the available memory fluctuates and the hint should work a moment later.
         digits = 10 ** max(0, len(str(largest)) - 3)
         instead = (
             f"use --replay.capacity-steps {largest // digits * digits}"
             if largest
-            else f"no replay fits beside them{', so use fewer actors' * bool(self.actors)}"
+            else f"there is no room for any replay{', so use fewer actors' * bool(self.actors)}"
         )
         raise ConfigError(
-            f"replay.capacity_steps is {self.config.capacity_steps}, but {self.sum}, and at most {LARGEST_SHARE:.0%} "
-            f"of that may be used: {instead}, or --force (in Python, force=True) to try it all the same."
+            f"replay.capacity_steps is {self.config.capacity_steps}, but {self.sum}, and a run may use at most "
+            f"{LARGEST_SHARE:.0%} of that: {instead}, or --force (in Python, force=True) to try anyway."
         )
 
     @property
     def sum(self) -> str:
-        """The sum in words."""
+        """The sum as text for messages."""
         parts = {
             "replay": self.replay.total,
             "networks": self.networks,
@@ -132,46 +134,46 @@ def _gigabytes(size: int) -> str:
 
 
 def plan_memory(resolved: Resolved, say: Callable[[str], None], *, force: bool = False, ray: str = LOCAL) -> None:
-    """Say what a run takes, where it is much; more than this machine can give is refused, unless forced."""
+    """Print how much RAM a large run needs, and raise if it is too much for this machine, unless `force` is set."""
     plan = MemoryPlan.of(resolved, available_bytes(), ray)
     try:
         plan.check()
     except ConfigError:
         if not force:
             raise
-        say(f"[yellow]warning:[/] memory: {plan.sum}; the run may be killed when its replay fills")
+        say(f"[yellow]warning:[/] memory: {plan.sum}; the system may kill the run as its replay fills")
         return
-    if plan.total >= WORTH_A_LINE:
+    if plan.total >= SMALLEST_PRINTED:
         say(f"memory: {plan.sum}")
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return what a run can have without swapping: the least of what machine and control groups around us allow.
+    """Return the RAM that a run can use without swapping: the minimum over the machine and its control groups.
 
-    None where the system does not say, as without /proc.
+    Returns None if unknown, as on systems without /proc.
     """
     limits = [*_kilobytes(root / "proc/meminfo", "MemAvailable"), *_group_limits(root)]
     if not limits:
         return None
-    # The libraries are in memory already; they are part of the plan, so they are not to be missing here.
+    # The plan includes the libraries, which are loaded already, so their memory counts as available.
     held = sum(_kilobytes(root / "proc/self/status", "RssAnon"))
     return min(limits) + min(held, LIBRARY_BYTES)
 
 
 def _kilobytes(path: Path, name: str) -> list[int]:
-    """The bytes that a file of /proc states under a name, if it does."""
+    """Return the value of an entry of a /proc file in bytes, as a list that is empty if there is none."""
     return [int(found) * 1024 for found in re.findall(rf"^{name}:\s+(\d+) kB$", _text(path), re.MULTILINE)]
 
 
 def _group_limits(root: Path) -> Iterator[int]:
-    """What each control group that holds this process has left; inner ones may be narrower, and outer ones too."""
+    """Yield the memory left in each control group of this process; any of the nested groups may be the tightest."""
     mount = root / "sys/fs/cgroup"
     groups = re.findall(r"^\d+:(|memory):(.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
     for controller, path in groups:
-        # In a container the path may be that outside of it, and the topmost files be those of the group itself.
+        # In a container the path may be the one outside it, while the files of the group itself are at the top.
         inner = Path(*(part for part in path.split("/") if part not in ("", "..")))
         for group in (inner, *inner.parents):
-            left = _left_in(mount / controller / group, *(VERSION_1 if controller else VERSION_2))
+            left = _group_memory_left(mount / controller / group, *(VERSION_1 if controller else VERSION_2))
             if left is not None:
                 yield left
 
@@ -180,18 +182,18 @@ VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_f
 VERSION_2 = ("memory.max", "memory.current", "inactive_file", "active_file")
 
 
-def _left_in(group: Path, limit: str, used: str, *cached: str) -> int | None:
-    """Limit less use, where the cache of files does not count as used: it gives way."""
+def _group_memory_left(group: Path, limit: str, used: str, *cached: str) -> int | None:
+    """Return the limit minus the usage; the file cache does not count as used, because the kernel can reclaim it."""
     most, now = (_text(group / name).strip() for name in (limit, used))
     if not (most.isdecimal() and now.isdecimal()):
-        return None  # "max", or no such group here
+        return None  # "max", or no such group
     counts = dict(re.findall(r"^(\w+) (\d+)$", _text(group / "memory.stat"), re.MULTILINE))
     cache = sum(int(counts.get(name, "0")) for name in cached)
     return max(0, int(most) - max(0, int(now) - cache))
 
 
 def _text(path: Path) -> str:
-    """The contents, or nothing: other systems have no such files, and containers may hide them."""
+    """Return the contents of a file, or "" if it does not exist, as on other systems and in some containers."""
     try:
         return path.read_text()
     except OSError:

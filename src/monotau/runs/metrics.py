@@ -1,4 +1,4 @@
-"""The record of a run: metrics.jsonl as the source of truth, TensorBoard events beside it."""
+"""The log of a run: metrics.jsonl, the source of truth, and TensorBoard events derived from it."""
 
 import json
 import math
@@ -8,27 +8,27 @@ from typing import Any
 
 from monotau.errors import ConfigError, brief
 from monotau.runs import tensorboard
-from monotau.runs.files import Appended, Record
+from monotau.runs.files import AppendOnlyFile, Record
 from monotau.runs.layout import EVENTS, METRICS
 
 Line = dict[str, Any]
 
 TIMING = ("seconds", "updates_per_second", "steps_per_second")
-"""Fields that differ between two runs of the same seed."""
+"""Fields that differ between two runs with the same seed."""
 
 
 class Log:
-    """Keeps the lines of a run and, given a directory, writes each as it comes."""
+    """Keeps the lines of a run in memory and, given a directory, writes each line at once."""
 
     def __init__(self, directory: Path | None = None, records: Mapping[str, Record] | None = None) -> None:
-        """Start anew, or go on from where `sync` returned these records: what was written since is cut off."""
+        """Start a new log, or resume one from the records that `sync` returned; lines written since are removed."""
         self.lines: list[Line] = []
         self._of: dict[str, list[Line]] = {}
-        self._metrics: Appended | None = None
-        self._events: Appended | None = None
+        self._metrics: AppendOnlyFile | None = None
+        self._events: AppendOnlyFile | None = None
         if directory:
-            self._metrics = Appended(directory / METRICS, records[METRICS] if records else None)
-            self._events = Appended(directory / EVENTS)  # made anew: it holds nothing but the same lines
+            self._metrics = AppendOnlyFile(directory / METRICS, records[METRICS] if records else None)
+            self._events = AppendOnlyFile(directory / EVENTS)  # rewritten from the metrics
             self._events.write(tensorboard.first_record())
             try:
                 for line in _parse(directory / METRICS, self._metrics.kept.decode(errors="replace")):
@@ -40,7 +40,7 @@ class Log:
                 raise
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
-        """Add a line of kind train, eval or warning; what is not a finite number is written as null."""
+        """Add a line of kind train, eval or warning; NaN and infinite values are written as null."""
         line: Line = {"step": step, "kind": kind}
         for name, value in values.items():
             line[name] = None if isinstance(value, float) and not math.isfinite(value) else value
@@ -53,7 +53,7 @@ class Log:
         return self._of.get(kind, ())
 
     def _add(self, line: Line) -> None:
-        """Remember a line, and show it to TensorBoard."""
+        """Keep a line, and write it as a TensorBoard event."""
         self.lines.append(line)
         self._of.setdefault(line["kind"], []).append(line)
         if self._events:
@@ -65,18 +65,18 @@ class Log:
             self._events.write(tensorboard.scalars_record(line["step"], scalars))
 
     def sync(self) -> dict[str, Record]:
-        """Force the metrics to disk, and return what they are."""
+        """Force the metrics to disk and return their record."""
         return {METRICS: self._metrics.sync()} if self._metrics else {}
 
     def close(self) -> None:
-        """Finish the files."""
+        """Close the files."""
         for file in (self._metrics, self._events):
             if file:
                 file.close()
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Read the lines of a metrics file; a last line torn by a crash is left out."""
+    """Read the lines of a metrics file, without a last line that a crash left incomplete."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -92,7 +92,9 @@ def _parse(path: Path, text: str) -> list[Line]:
             held = json.loads(line)
         except (ValueError, RecursionError):
             if number < len(texts):
-                raise ConfigError(f"{path}, line {number} is not JSON, and it is not the last one.") from None
+                raise ConfigError(
+                    f"{path}, line {number} is not valid JSON; only the last line may be incomplete."
+                ) from None
             break
         if not isinstance(held, dict):
             raise ConfigError(f"{path}, line {number} is {brief(held)}, but must be a mapping of names to values.")

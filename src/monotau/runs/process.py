@@ -1,4 +1,4 @@
-"""What a process may use, one process for each run directory, and its end when it is told to stop."""
+"""The lock of a run directory, and the orderly exit of a process at a signal."""
 
 import os
 import signal
@@ -11,32 +11,32 @@ from pathlib import Path
 from types import FrameType
 
 from monotau.errors import ConfigError
-from monotau.runs.files import opened_itself
+from monotau.runs.files import open_no_follow
 from monotau.runs.layout import LOCK
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, the end asked for by others, and a terminal that was closed."""
+"""Ctrl-C, a request to terminate, and a closed terminal."""
 
 GRACE_SECONDS = 8.0
-"""From the first signal to the end at the latest."""
+"""The longest time from the first signal to the exit."""
 
 SHOW_CURSOR = "\x1b[?25h"
 
 
 @contextmanager
 def locked(directory: Path, what: str = "the run directory") -> Iterator[None]:
-    """Hold a directory for this process alone; whoever comes second is refused at once.
+    """Lock a directory for this process; raise at once if another process holds the lock.
 
-    The lock is the kernel's, so it ends with the process however that ends, and the file itself may stay.
+    The kernel releases the lock when the process ends, however it ends; the lock file may stay.
     """
-    with open(directory / LOCK, "a+", opener=opened_itself) as file:
+    with open(directory / LOCK, "a+", opener=open_no_follow) as file:
         try:
             flock(file, LOCK_EX | LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             holder = file.read(100).strip() or "another process"
             raise ConfigError(
-                f"{holder} is training into {what} {directory} now; name another directory, or wait for it."
+                f"{holder} is training into {what} {directory} now; use another directory, or wait until it ends."
             ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()}")
@@ -45,19 +45,19 @@ def locked(directory: Path, what: str = "the run directory") -> Iterator[None]:
 
 
 def is_held(directory: Path) -> bool:
-    """Whether a process, on whatever machine, trains into a directory at this moment."""
+    """Whether a process on any machine holds the lock of a directory."""
     try:
-        with open(directory / LOCK, "rb", opener=opened_itself) as file:
-            flock(file, LOCK_SH | LOCK_NB)  # let go of when the file is closed
+        with open(directory / LOCK, "rb", opener=open_no_follow) as file:
+            flock(file, LOCK_SH | LOCK_NB)  # released when the file is closed
     except BlockingIOError:
         return True
-    except OSError:  # nobody was ever there
+    except OSError:  # there is no lock file
         return False
     return False
 
 
 class Stopped(BaseException):
-    """A signal asked for the end; not an Exception, so that nobody takes it for a failure of their own."""
+    """A signal requested the exit; not an Exception, so that `except Exception` does not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -66,20 +66,20 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise `Stopped` in the block at one of SIGNALS; a second one ends the process there and then.
+    """Raise `Stopped` in the block on one of SIGNALS; a second signal ends the process immediately.
 
-    What is on disk is whole at any moment, so that no moment is a bad one.
+    This is safe at any time, because files are written atomically.
     """
 
-    last_word: list[threading.Timer] = []
+    exit_timers: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for each in heard:
+        for each in handled:
             signal.signal(each, leave)
-        # Foreign code may swallow what is raised here, or keep the interpreter waiting.
-        last_word.append(threading.Timer(GRACE_SECONDS, leave, (number, None)))
-        last_word[0].daemon = True
-        last_word[0].start()
+        # Third-party code may swallow the exception or block the interpreter.
+        exit_timers.append(threading.Timer(GRACE_SECONDS, leave, (number, None)))
+        exit_timers[0].daemon = True
+        exit_timers[0].start()
         raise Stopped(number)
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -87,15 +87,15 @@ def stoppable() -> Iterator[None]:
             os.write(sys.stdout.fileno(), SHOW_CURSOR.encode())
         os._exit(128 + number)
 
-    # Under nohup, closing a terminal is to end nothing.
-    deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    heard = [number for number in SIGNALS if not (deaf and number == signal.SIGHUP)]
-    before = {number: signal.signal(number, stop) for number in heard}
+    # nohup ignores SIGHUP, and so must the run.
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    handled = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
+    before = {number: signal.signal(number, stop) for number in handled}
     try:
         yield
     finally:
-        for timer in last_word:
+        for timer in exit_timers:
             timer.cancel()
-        if not last_word:  # who was told to stop is on the way out, and a second signal shortens it
+        if not exit_timers:  # a stopped process is about to exit, and keeps `leave` for a second signal
             for number, handler in before.items():
                 signal.signal(number, handler)

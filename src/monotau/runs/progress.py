@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live bar on a terminal, one line for each evaluation elsewhere."""
+"""The progress display of a run: a live bar on a terminal, plain lines elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ class _Rate(ProgressColumn):
 
 
 class Display:
-    """The bar of one run; a silent one prints nothing."""
+    """The progress bar of one run; without a console it prints nothing."""
 
     def __init__(self, console: Console | None) -> None:
         self.console = console

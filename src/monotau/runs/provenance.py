@@ -1,4 +1,4 @@
-"""What a run was made by: versions, commit, machine and times, written down for every time it was started."""
+"""The provenance of a run: versions, commit, machine and time of every start."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ PACKAGES = ("monotau", "torch", "numpy", "gymnasium", "ale-py", "minatar")
 
 
 def record_start(directory: Path, step: int, device: torch.device) -> None:
-    """Add to a run directory by what it is trained from this step on; earlier starts stay as they are."""
+    """Add an entry for the start at this step to the run's provenance file; earlier entries are kept."""
     path = directory / PROVENANCE
     earlier = read_json(path).get("starts") if path.exists() else []
     starts = [start for start in earlier if isinstance(start, dict)] if isinstance(earlier, list) else []
@@ -27,7 +27,7 @@ def record_start(directory: Path, step: int, device: torch.device) -> None:
 
 
 def describe(device: torch.device) -> Mapping[str, Any]:
-    """Return what is known of program and machine."""
+    """Describe the software and the machine."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
@@ -42,9 +42,9 @@ def describe(device: torch.device) -> Mapping[str, Any]:
 
 
 def commit(source: Path = Path(__file__)) -> str | None:
-    """Return the commit that the program is of, with a + if files differ from it; None unless run from a checkout."""
+    """Return the git commit of the source, with a + if files are modified; None unless run from a checkout."""
     root = source.resolve().parents[2]
-    if not (root / ".git").exists():  # installed: a repository further up is somebody else's
+    if not (root / ".git").exists():  # installed: a repository further up is another project's
         return None
     found = _git(root, "rev-parse", "HEAD")
     return found and found + ("+" if _git(root, "status", "--porcelain", "--", "src") else "")
@@ -52,8 +52,8 @@ def commit(source: Path = Path(__file__)) -> str | None:
 
 def _git(root: Path, *words: str) -> str | None:
     try:
-        done = subprocess.run(  # noqa: S603  # no shell, and no word from outside
-            ["git", "-C", str(root), *words],  # noqa: S607  # wherever it is installed
+        done = subprocess.run(  # noqa: S603  # no shell, and no argument from outside
+            ["git", "-C", str(root), *words],  # noqa: S607  # git is found on the PATH
             capture_output=True,
             text=True,
             timeout=10,
@@ -72,7 +72,7 @@ def _version(package: str) -> str | None:
 
 
 def processor(file: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name; Linux has it in a file, which Python does not read."""
+    """Return the processor's name; on Linux it is only in /proc/cpuinfo, which `platform` does not read."""
     try:
         lines = file.read_text().splitlines()
     except OSError:

@@ -43,7 +43,7 @@ DrawFigures = Callable[[Path, Sequence[Line], Agent, Evaluation], None]
 
 
 def default_directory(resolved: Resolved) -> Path:
-    """Return where a run goes if not told otherwise; what is unusual and tells scores apart is in the name."""
+    """Return the default run directory; its name includes a profile other than the default one."""
     config = resolved.config
     usual = config.profile == usual_profile(config.preset, resolved.envs.observation_spec)
     method = config.preset if usual else f"{config.preset}-{config.profile}"
@@ -68,21 +68,21 @@ def train_into(
     config, display = resolved.config, Display(console)
     if state_of(directory, config.to_plain()) == "finished":
         display.say(
-            f"[bold]{escape(str(directory))}[/] is finished already; give another --out or --seed to train anew."
+            f"[bold]{escape(str(directory))}[/] is finished already; use another --out or --seed to train again."
         )
     else:
         plan_memory(resolved, display.say, force=force, ray=ray)
         with connected_for_actors(config, resolved.envs, ray):
             agent = Agent.of(resolved)
             training = agent.start_training(Log(), display, ray)
-            with _claimed(directory, config):
+            with _locked_directory(directory, config):
                 _train(Checkpoints(directory, config), agent, training, directory, draw)
     _report(directory, display)
 
 
 @contextmanager
-def _claimed(directory: Path, config: Config) -> Iterator[None]:
-    """Hold the directory for this process, with the settings in it."""
+def _locked_directory(directory: Path, config: Config) -> Iterator[None]:
+    """Lock the run directory for this process and write the settings into it."""
     with ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def _claimed(directory: Path, config: Config) -> Iterator[None]:
 def _train(
     checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path, draw: DrawFigures | None
 ) -> None:
-    """Train to the end; what stops it before says from where the same command goes on."""
+    """Train to the end; if the run stops early, the message names the checkpoint to resume from."""
     config, say = training.config, training.display.say
     say(
         f"[bold]{config.preset}[/] on [bold]{config.env.title}[/] for {config.steps:,d} steps, seed {config.seed} "
@@ -106,20 +106,20 @@ def _train(
     try:
         _resume(checkpoints, agent, training, directory)
         record_start(directory, training.step, agent.networks.device)
-        _go_on(checkpoints, agent, training, directory, draw)
+        _train_to_end(checkpoints, agent, training, directory, draw)
     except OSError as error:
         raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}.") from None
     except Divergence as divergence:
         with suppress(OSError):
             write_json(directory / DIAGNOSIS, diagnosis(training, str(divergence)))
         raise Divergence(
-            f"{divergence} See {directory / DIAGNOSIS}; {checkpoints.last_good}, and the same command would end "
-            "here again: change a setting, and name another directory."
+            f"{divergence} See {directory / DIAGNOSIS}; {checkpoints.last_good}, but the same command would diverge "
+            "again: change a setting and use another directory."
         ) from None
     except EnvironmentFault as fault:
         raise EnvironmentFault(f"{fault} ({checkpoints.last_good})") from fault
     except (Stopped, KeyboardInterrupt):
-        then = "goes on" if checkpoints.manifest else "starts over"
+        then = "resumes the run" if checkpoints.manifest else "starts over"
         say(f"stopped at step {training.step:,d}; {escape(checkpoints.last_good)}; the same command {then}")
         raise
     finally:
@@ -127,7 +127,7 @@ def _train(
 
 
 def _resume(checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path) -> None:
-    """Take up the newest checkpoint, if there is one, and open the log where it was then."""
+    """Restore the newest checkpoint, if there is one, and truncate the log to its step."""
     for warning in checkpoints.find():
         training.display.say(f"[yellow]warning:[/] {escape(warning)}")
     manifest = checkpoints.manifest
@@ -138,15 +138,15 @@ def _resume(checkpoints: Checkpoints, agent: Agent, training: Training, director
         return
     checkpoints.restore(agent, training)
     training.log = Log(directory, manifest.logs)
-    training.display.say(f"going on from step {training.step:,d}")
+    training.display.say(f"resuming from step {training.step:,d}")
     if manifest.package != (here := version("monotau")):
         training.display.say(
-            f"[yellow]warning:[/] the checkpoint is of monotau {manifest.package}, this is {here}: the end may differ "
-            "from that of a run by one version"
+            f"[yellow]warning:[/] monotau {manifest.package} wrote the checkpoint and this is {here}: the results may "
+            "differ from those of a run with a single version"
         )
 
 
-def _go_on(
+def _train_to_end(
     checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path, draw: DrawFigures | None
 ) -> None:
     """Train, with a checkpoint and an evaluation after each iteration, and write down what came of it."""
@@ -156,10 +156,10 @@ def _go_on(
     lines = training.log.lines
     random = next((line for line in lines if line.get("policy") == "random"), None)
     if random is None:
-        raise StorageFault(f"{directory / METRICS} has no line of the random policy, which every run begins with.")
+        raise StorageFault(f"{directory / METRICS} lacks the line of the random policy that every run starts with.")
     training.display.say(f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}")
     with training.session(config.steps):
-        # The checkpoint comes first: an evaluation that was cut off is done again, and training is not.
+        # The checkpoint is written before the evaluation, so that a resumed run repeats only the evaluation.
         if training.iteration and training.evaluation_due(config.steps):
             last = _evaluate(agent, training, directory)
         while training.iterate(config.steps):
@@ -190,7 +190,7 @@ def _go_on(
 
 
 def _evaluate(agent: Agent, training: Training, directory: Path) -> Evaluation:
-    """Evaluate, and keep the agent if it was never better."""
+    """Evaluate, and save the agent if this is its best evaluation."""
     evaluation = training.evaluate()
     if _best(training.log.lines)["step"] == training.step:
         agent.write(directory / BEST_AGENT)
@@ -198,13 +198,13 @@ def _evaluate(agent: Agent, training: Training, directory: Path) -> Evaluation:
 
 
 def _best(lines: Sequence[Line]) -> Line:
-    """Return step, return and spread of the best evaluation, the first of several."""
+    """Return step, return and standard deviation of the best evaluation, the earliest if there are several."""
     best = max((line for line in lines if line.get("policy") == "greedy"), key=lambda line: line["return_mean"])
     return {name: best[name] for name in ("step", "return_mean", "return_std", "episodes")}
 
 
 def _report(directory: Path, display: Display) -> None:
-    """Print the outcome and name what was written."""
+    """Print the result and list the files of the run."""
     path = directory / RESULT
     try:
         result = read_json(path)
@@ -218,9 +218,9 @@ def _report(directory: Path, display: Display) -> None:
             display.say(f"[yellow]warning:[/] {escape(text)}")
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{path} is not what a run wrote ({brief(str(error))}); remove it, and the same command ends the run anew."
+            f"{path} is not what a run wrote ({brief(str(error))}); remove it, and the same command writes it again."
         ) from None
-    display.say(f"in [bold]{escape(str(directory))}[/]:")
+    display.say(f"files in [bold]{escape(str(directory))}[/]:")
     for name, about in CONTENTS.items():
         if (directory / name).exists():
             display.say(f"  {name:24s} {about}")

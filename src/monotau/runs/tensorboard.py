@@ -1,7 +1,7 @@
-"""TensorBoard's file format, as far as numbers over steps need it: records of protocol buffers with checksums.
+"""Encodes scalars in TensorBoard's file format: protocol buffers in records with checksums.
 
-Written here, at once and in this process, because a writer in a thread of its own neither stops a run when the disk is
-full nor can be cut back to a step.
+TensorBoard's own writer uses a thread, which neither stops the run when the disk is full nor can truncate the file to
+a step.
 """
 
 import struct
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 def _table() -> list[int]:
-    """Remainders of all bytes for CRC-32C (Castagnoli)."""
+    """Return the lookup table of CRC-32C (Castagnoli)."""
     table = []
     for value in range(256):
         for _ in range(8):
@@ -23,7 +23,7 @@ _TABLE = _table()
 
 
 def checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as TFRecord asks for, so that sums of data that holds sums stay strong."""
+    """Return the masked CRC-32C of the TFRecord format."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -32,18 +32,18 @@ def checksum(data: bytes) -> bytes:
 
 
 def record(data: bytes) -> bytes:
-    """Return one record: length and data, each followed by its checksum."""
+    """Return one TFRecord: length and data, each followed by its checksum."""
     length = struct.pack("<Q", len(data))
     return length + checksum(length) + data + checksum(data)
 
 
 def first_record() -> bytes:
-    """Return the record that every file starts with."""
+    """Return the version record that every event file starts with."""
     return record(_double(1, time.time()) + _bytes(3, b"brain.Event:2"))
 
 
 def scalars_record(step: int, values: Mapping[str, float | int]) -> bytes:
-    """Return the record of numbers by name at one step."""
+    """Return the record of named scalars at one step."""
     summary = b"".join(_bytes(1, _bytes(1, name.encode()) + _float(2, value)) for name, value in values.items())
     return record(_double(1, time.time()) + _key(2, 0) + _varint(step) + _bytes(5, summary))
 

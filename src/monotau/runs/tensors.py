@@ -1,7 +1,7 @@
-"""Tensors on disk, in the safetensors format: written piece by piece without a copy, and read as views of the file.
+"""Tensors on disk in the safetensors format: written in pieces without a copy, and read as memory-mapped views.
 
-The format is eight bytes with the length of a header, the header as JSON, and the numbers. This reader is stricter than
-the format: it looks at no more than the file holds, and every byte of the file has its place in one tensor.
+A file is the length of a header in eight bytes, the header as JSON, and the data. This reader is stricter than the
+format: it never reads beyond the file, and every byte of the data must belong to exactly one tensor.
 """
 
 import json
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from monotau.config.parse import unique_pairs
 from monotau.errors import ConfigError, brief
-from monotau.runs.files import Damage, Record, reading, writing
+from monotau.runs.files import DamagedFile, Record, reading, writing
 
 DTYPES = {
     "BOOL": "bool",
@@ -35,11 +35,11 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MOST_AXES = 8
 
 LARGEST_HEADER = 1_000_000
-"""Bytes; thousands of tensors have less."""
+"""Size limit of a header in bytes; thousands of tensors need less."""
 
 
-class Place(NamedTuple):
-    """What a header says of one tensor, and where in the file it is."""
+class TensorEntry(NamedTuple):
+    """Position, dtype and shape of one tensor in a file, from its header."""
 
     start: int
     end: int
@@ -48,10 +48,10 @@ class Place(NamedTuple):
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Sequence[np.ndarray]]) -> Record:
-    """Write each array, given in pieces that follow one another along the first axis; says what was written."""
+    """Write arrays, each given in pieces to concatenate along the first axis, and return the record of the file."""
     header: dict[str, Any] = {}
     end = 0
-    # The widest numbers first, so that each tensor starts at a multiple of their size.
+    # The widest dtypes come first, so that every tensor is aligned to its item size.
     names = sorted(arrays, key=lambda name: (-arrays[name][0].itemsize, name))
     for name in names:
         pieces = arrays[name]
@@ -69,80 +69,82 @@ def write_arrays(path: Path, arrays: Mapping[str, Sequence[np.ndarray]]) -> Reco
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Record:
-    """Write tensors of any device."""
+    """Write tensors from any device."""
     return write_arrays(path, {name: [tensor.detach().cpu().numpy()] for name, tensor in tensors.items()})
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read tensors, which own their memory."""
+    """Read tensors into memory of their own."""
     return {name: torch.from_numpy(array.copy()) for name, array in map_arrays(path).items()}
 
 
 def map_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return views of the arrays in a file, for reading only; a file that is not in order is refused."""
+    """Return read-only views of the arrays in a file, and raise if the file is invalid."""
     with reading(path) as file:
-        places = _places(path, file)
+        entries = _read_header(path, file)
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise Damage(path, f"cannot be read: {error.strerror}.") from None
+            raise DamagedFile(path, f"cannot be read: {error.strerror}.") from None
     arrays: dict[str, np.ndarray] = {}
-    for name, (start, _, dtype, shape) in places.items():
+    for name, (start, _, dtype, shape) in entries.items():
         array: np.ndarray = np.frombuffer(data, dtype, prod(shape), start).reshape(shape)
-        _check_truths(path, name, array)
+        _check_booleans(path, name, array)
         arrays[name] = array
     return arrays
 
 
 @final
 class StoredArray:
-    """An array in an open file; what is asked for of its rows is read, and nothing else is in memory."""
+    """An array in an open file, whose rows are read into memory only when they are indexed."""
 
-    def __init__(self, path: Path, file: IO[bytes], name: str, place: Place) -> None:
-        self._path, self._file, self._name, self._start = path, file, name, place.start
-        self.shape, self.dtype = place.shape, place.dtype
+    def __init__(self, path: Path, file: IO[bytes], name: str, entry: TensorEntry) -> None:
+        self._path, self._file, self._name, self._start = path, file, name, entry.start
+        self.shape, self.dtype = entry.shape, entry.dtype
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """Read neighbouring rows."""
+        """Read a slice of consecutive rows."""
         start, stop, _ = rows.indices(self.shape[0])
         array: np.ndarray = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
         if array.size:
             self._file.seek(self._start + start * (array.nbytes // len(array)))
             data = self._file.read(array.nbytes)
             if len(data) < array.nbytes:
-                raise Damage(self._path, "became shorter while it was read.")
+                raise DamagedFile(self._path, "was truncated while it was being read.")
             array.data.cast("B")[:] = data
-        _check_truths(self._path, self._name, array)
+        _check_booleans(self._path, self._name, array)
         return array
 
 
 @contextmanager
 def stored_arrays(path: Path) -> Iterator[dict[str, StoredArray]]:
-    """Open a file for reading its arrays in parts; one that is not in order is refused."""
+    """Open a file to read slices of its arrays, and raise if the file is invalid."""
     with reading(path) as file:
-        yield {name: StoredArray(path, file, name, place) for name, place in _places(path, file).items()}
+        yield {name: StoredArray(path, file, name, entry) for name, entry in _read_header(path, file).items()}
 
 
-def _check_truths(path: Path, name: str, array: np.ndarray) -> None:
+def _check_booleans(path: Path, name: str, array: np.ndarray) -> None:
     if array.dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
-        raise Damage(path, f"is no file of tensors: {brief(name)} holds what is neither true nor false.")
+        raise DamagedFile(
+            path, f"is not a valid tensor file: {brief(name)} has values that are neither true nor false."
+        )
 
 
 def check_alike(path: Path, wanted: Mapping[str, Tensor]) -> None:
-    """Refuse a file that does not hold tensors of these names, types and shapes, by a look at its header alone.
+    """Raise if the tensors of a file differ from these in name, dtype or shape; only the header is read.
 
-    Wanted tensors may be of the device meta, which has sizes and no memory.
+    The wanted tensors may be on the device `meta`, which allocates no memory.
     """
     with reading(path) as file:
-        held = {name: (str(place.dtype), place.shape) for name, place in _places(path, file).items()}
+        held = {name: (str(entry.dtype), entry.shape) for name, entry in _read_header(path, file).items()}
     needed = {name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for name, tensor in wanted.items()}
     for name in [*needed, *held]:
         if held.get(name) != needed.get(name):
             there, here = (_described(alike.get(name)) for alike in (held, needed))
-            raise ConfigError(f"{path} does not fit its settings: {brief(name)} is {there}, but must be {here}.")
+            raise ConfigError(f"{path} does not match its settings: {brief(name)} is {there}, but must be {here}.")
     stated, memory = sum(tensor.nbytes for tensor in wanted.values()), _memory_bytes()
     if stated > memory:
-        raise ConfigError(f"{path} holds {stated} bytes of numbers, but this machine has {memory} bytes of memory.")
+        raise ConfigError(f"{path} holds {stated} bytes of tensors, but this machine has {memory} bytes of RAM.")
 
 
 def _described(alike: tuple[str, tuple[int, ...]] | None) -> str:
@@ -153,46 +155,48 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _places(path: Path, file: IO[bytes]) -> dict[str, Place]:
-    """Read the header, and nothing else."""
+def _read_header(path: Path, file: IO[bytes]) -> dict[str, TensorEntry]:
+    """Read and check the header of an open file."""
     try:
         start = file.read(8)
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > LARGEST_HEADER:
-            raise ConfigError(f"its header has {length} bytes, more than there are or than {LARGEST_HEADER}.")
+            raise ConfigError(f"its header has {length} bytes, more than the file or than {LARGEST_HEADER}.")
         header = json.loads(file.read(length).decode(), object_pairs_hook=unique_pairs)
-        return _filling(header, 8 + length, os.fstat(file.fileno()).st_size)
+        return _check_header(header, 8 + length, os.fstat(file.fileno()).st_size)
     except (ConfigError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise Damage(path, f"is no file of tensors: {reason}.") from None
+        raise DamagedFile(path, f"is not a valid tensor file: {reason}.") from None
 
 
-def _filling(header: Any, offset: int, size: int) -> dict[str, Place]:
-    """Places of all tensors that the header names, which must fill the rest of the file without gaps."""
+def _check_header(header: Any, offset: int, size: int) -> dict[str, TensorEntry]:
+    """Return the entries of all tensors in a header; they must fill the rest of the file without gaps."""
     if not isinstance(header, dict):
-        raise ConfigError("its header is no mapping of names to tensors.")
-    places = {name: _place(entry, offset) for name, entry in header.items()}
+        raise ConfigError("its header is not a mapping of names to tensors.")
+    entries = {name: _check_entry(entry, offset) for name, entry in header.items()}
     end_before = offset
-    for name in sorted(places, key=lambda name: places[name][:2]):
-        if places[name].start != end_before or places[name].end > size:
-            raise ConfigError(f"the tensor {brief(name)} is said to be where it cannot be.")
-        end_before = places[name].end
+    for name in sorted(entries, key=lambda name: entries[name][:2]):
+        if entries[name].start != end_before or entries[name].end > size:
+            raise ConfigError(
+                f"the tensor {brief(name)} has an offset that overlaps, leaves a gap or exceeds the file."
+            )
+        end_before = entries[name].end
     if end_before != size:
-        raise ConfigError("it goes on after the last tensor.")
-    return places
+        raise ConfigError("it has data after the last tensor.")
+    return entries
 
 
-def _place(entry: Any, offset: int) -> Place:
-    """Check what a header says of one tensor: start, end, type and shape agree."""
+def _check_entry(entry: Any, offset: int) -> TensorEntry:
+    """Check the header entry of one tensor: its offsets, dtype and shape must agree."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ConfigError(f"a tensor is said to be {brief(entry)}.")
+        raise ConfigError(f"a header entry is {brief(entry)}, but must have dtype, shape and data_offsets.")
     name, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     numbers = [shape, offsets]
     if not all(isinstance(row, list) and all(type(n) is int and 0 <= n < 2**48 for n in row) for row in numbers):
-        raise ConfigError(f"a tensor is said to have {brief(entry)}.")
+        raise ConfigError(f"a header entry is {brief(entry)}, but shape and data_offsets must be lists of sizes.")
     if not isinstance(name, str) or name not in DTYPES or len(shape) > MOST_AXES or len(offsets) != 2:
-        raise ConfigError(f"a tensor is said to have {brief(entry)}; types are {', '.join(DTYPES)}.")
+        raise ConfigError(f"a header entry is {brief(entry)}, but must have a dtype of {', '.join(DTYPES)}.")
     dtype = np.dtype(DTYPES[name])
     if prod(shape) * dtype.itemsize != offsets[1] - offsets[0]:
-        raise ConfigError(f"a tensor of {name} and shape {brief(shape)} cannot have the place {brief(offsets)}.")
-    return Place(offset + offsets[0], offset + offsets[1], dtype, tuple(shape))
+        raise ConfigError(f"a tensor of {name} and shape {brief(shape)} does not match its offsets {brief(offsets)}.")
+    return TensorEntry(offset + offsets[0], offset + offsets[1], dtype, tuple(shape))

@@ -1,1 +1,1 @@
-"""Grids of runs: what they consist of, and how all of them get done."""
+"""Suites: grids of runs, and the processes that run them."""

@@ -1,4 +1,4 @@
-"""What a person sees of a suite: a live table on a terminal, one line for each change elsewhere."""
+"""The progress display of a suite: a live table on a terminal, one line per change elsewhere."""
 
 import time
 from collections import Counter
@@ -18,9 +18,9 @@ from rich.text import Text
 from monotau.results.read import count_warnings, read_progress
 from monotau.suites.track import State, Track
 
-LOOK_SECONDS = 1.0
-LOOK_SHARE = 10
-"""Times as long as a look takes is the pause after it, at least."""
+REFRESH_SECONDS = 1.0
+REFRESH_PAUSE = 10
+"""The pause after a refresh is at least this many times as long as the refresh."""
 
 COLOURS: Mapping[State, str] = {
     "finished": "green",
@@ -31,33 +31,33 @@ COLOURS: Mapping[State, str] = {
 }
 
 COLUMNS = {"state": 9, "step": 10, "of": 10, "return": 8, "ETA": 8, "try": 3}
-"""What is told of each run, and how wide that may get."""
+"""Columns of the table and their widths."""
 NARROW = ("state", "step", "return", "ETA")
 WIDE = 90
-"""Characters; a narrower terminal has fewer columns."""
+"""Width in characters below which a terminal shows only the columns NARROW."""
 NODE_WIDTH = 15
-"""Of the column that says where runs are, if there are several places and a terminal is as much wider."""
+"""Width of the node column, which is shown if runs are on nodes and the terminal is wide enough."""
 
 IDLE_SECONDS = 60.0
-"""After which a person is told that nothing runs."""
+"""Time without a running process after which a message is printed."""
 
 ORDER = ("running", "failed", "elsewhere", "finished", "waiting")
-"""Of most interest first: a terminal may be too short for all."""
+"""Order of the table by state; a terminal may be too short for all runs."""
 
 
 def bar_of(console: Console) -> Progress:
-    """Return a bar for what is done before runs start, on a terminal only."""
+    """Return a progress bar for the work before runs start; it is shown on a terminal only."""
     columns = (TextColumn("{task.description}"), MofNCompleteColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def sayer(console: Console) -> Callable[[str], None]:
-    """Return what prints a line of its own length."""
+def line_printer(console: Console) -> Callable[[str], None]:
+    """Return a function that prints a line without wrapping it."""
     return partial(console.print, highlight=False, soft_wrap=True)
 
 
 def clock(seconds: float | int | None) -> str:
-    """Write a time as people say it; nothing, if it is not known."""
+    """Format a duration; an unknown one gives an empty string."""
     if seconds is None:
         return ""
     minutes, rest = divmod(round(seconds), 60)
@@ -77,31 +77,31 @@ def _cells(track: Track, now: float) -> dict[str, Text | str]:
         "return": "" if progress.last_return is None else f"{progress.last_return:.4g}",
         "ETA": clock(track.eta_seconds(now)),
         "try": str(track.tries or ""),
-        "node": track.place,
+        "node": track.node,
     }
 
 
 def _cut(name: str, width: int) -> str:
-    """Shorten a name in its middle: it begins with the method and ends with the seed."""
+    """Shorten a name in its middle, because it starts with the method and ends with the seed."""
     return name if len(name) <= width else f"{name[: width - 8]}…{name[-7:]}"
 
 
 def _interest(track: Track) -> tuple[int, float]:
-    """Of the finished, the last first; the others in the order of the grid."""
+    """Return the sort key: by state, then finished runs newest first and others in the order of the grid."""
     return ORDER.index(track.state), -track.started if track.state == "finished" else float(track.index)
 
 
 @final
 class Board:
-    """Shows all cells of a suite."""
+    """Shows the state of all cells of a suite."""
 
     def __init__(self, title: str, tracks: Sequence[Track], console: Console, jobs: int | None) -> None:
-        """`jobs` is how many run at once, or None if that is for others to decide."""
+        """`jobs` is the number of runs at once, or None if the cluster decides."""
         self._title, self._tracks, self._console, self._jobs = title, tracks, console, jobs
         self._live: Live | None = None
-        self._looked, self._pause = 0.0, LOOK_SECONDS
+        self._refreshed, self._pause = 0.0, REFRESH_SECONDS
         self._active = time.monotonic()
-        """When something was last known to run."""
+        """Last time at which a run was active."""
         self._idle = False
 
     @contextmanager
@@ -114,46 +114,48 @@ class Board:
             yield
 
     def show(self, track: Track | None) -> None:
-        """Tell of a cell whose state has changed, and look after the others from time to time."""
+        """Print a cell whose state has changed, and refresh the table from time to time."""
         if track:
             self._say(track)
         now = time.monotonic()
-        self._mind_idleness(now)
-        if self._live and now - self._looked > self._pause:
-            self._looked = now
+        self._warn_if_idle(now)
+        if self._live and now - self._refreshed > self._pause:
+            self._refreshed = now
             for each in self._tracks:
                 if each.state in ("running", "elsewhere"):
                     each.progress = read_progress(each.directory)
             self._live.update(self.table(), refresh=True)
-            # A thousand runs on slow storage must not keep the driver from its work.
-            self._pause = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - now))
+            # Reading a thousand runs from slow storage must not block the driver.
+            self._pause = max(REFRESH_SECONDS, REFRESH_PAUSE * (time.monotonic() - now))
 
-    def _mind_idleness(self, now: float) -> None:
-        """Say once, each time, that all that is left has waited for a while."""
+    def _warn_if_idle(self, now: float) -> None:
+        """Print one message whenever runs are waiting and none has been running for IDLE_SECONDS."""
         waiting = sum(track.state == "waiting" for track in self._tracks)
         if not waiting or any(track.state == "running" for track in self._tracks):
             self._active, self._idle = now, False
         elif not self._idle and now - self._active > IDLE_SECONDS:
             self._idle = True
-            sayer(self._console)(f"nothing runs: {waiting} runs wait for a node that has room for them")
+            line_printer(self._console)(
+                f"no run is active: {waiting} runs are waiting for a node with enough resources"
+            )
 
     def _say(self, track: Track) -> None:
-        place = f" on {track.place}" if track.place else ""
+        node = f" on {track.node}" if track.node else ""
         about = {
-            "running": f"started{place}" if track.tries == 1 else f"started{place}, try {track.tries}",
+            "running": f"started{node}" if track.tries == 1 else f"started{node}, try {track.tries}",
             "finished": "finished" + (f" in {clock(track.seconds)}" if track.seconds else " by another process"),
             "failed": f"failed: {track.reason}",
-            "elsewhere": "is run by another process",
-            "waiting": f"to be tried again: {track.reason}",
+            "elsewhere": "is running in another process",
+            "waiting": f"will be retried: {track.reason}",
         }[track.state]
         if track.state == "finished" and track.progress.last_return is not None:
             about += f", return {track.progress.last_return:.4g}"
         if track.state == "finished" and (count := count_warnings(track.directory)):
             about += f", with {count} warning{'s' if count > 1 else ''}: see result.json in its directory"
-        sayer(self._console)(f"[{COLOURS[track.state]}]{escape(track.name)}[/] {escape(about)}")
+        line_printer(self._console)(f"[{COLOURS[track.state]}]{escape(track.name)}[/] {escape(about)}")
 
     def table(self) -> Group:
-        """Return all cells, as many as there is room for."""
+        """Return the table, with as many cells as fit on the terminal."""
         counts = Counter(track.state for track in self._tracks)
         head = ", ".join(f"{counts[state]} {state}" for state in COLOURS if counts[state])
         title = Table.grid(padding=(0, 2))
@@ -163,7 +165,7 @@ class Board:
         )
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         columns = COLUMNS if self._console.width >= WIDE else {name: COLUMNS[name] for name in NARROW}
-        if self._console.width >= WIDE + NODE_WIDTH and any(track.place for track in self._tracks):
+        if self._console.width >= WIDE + NODE_WIDTH and any(track.node for track in self._tracks):
             columns = {**columns, "node": NODE_WIDTH}
         table.add_column("run", no_wrap=True)
         for name in columns:
@@ -179,7 +181,7 @@ class Board:
         return Group(title, table, *more)
 
     def eta_seconds(self) -> float | None:
-        """Return how long all will still take: what runs by its own rate, what waits as those that ran."""
+        """Estimate the remaining time, from the rates of running cells and the durations of earlier ones."""
         now = time.monotonic()
         running = [(track, track.eta_seconds(now)) for track in self._tracks if track.state == "running"]
         known = [(now - track.started, seconds) for track, seconds in running if seconds is not None]

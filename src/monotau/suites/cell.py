@@ -1,4 +1,4 @@
-"""Runs one cell of a suite in its directory, and says whether it is already finished."""
+"""Runs one cell of a suite, and tells whether it has finished."""
 
 import shutil
 from pathlib import Path
@@ -24,14 +24,14 @@ def run_cell(suite: Suite, cell: Cell, out: Path, console: Console, *, threads: 
 
 
 def threads_of(directory: Path, wanted: int) -> int:
-    """Return the threads that a run began with, to which its numbers are bound, or else those wanted."""
+    """Return the number of threads a run started with, which its results depend on, or else the wanted one."""
     path = directory / CONFIG
     held: Any = read_json(path).get("threads") if path.exists() else None
     return held if type(held) is int else wanted
 
 
 def is_finished(suite: Suite, cell: Cell, out: Path) -> bool:
-    """Whether a run is finished; a directory with other settings is an error."""
+    """Whether a run has finished; raise if its directory has other settings."""
     directory = out / cell.name
     if not directory.exists():
         return False

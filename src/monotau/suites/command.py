@@ -1,4 +1,4 @@
-"""The command `monotau suite`: run a grid or one of its cells, say what it would take, or write it as a job array."""
+"""The command `monotau suite`: run a grid or one of its cells, estimate its cost, or write a Slurm job array."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from monotau.runs.files import read_json, write_json
 from monotau.runs.layout import CONFIG, LOCK, RESULT
 from monotau.runs.memory import LARGEST_SHARE, MemoryPlan, available_bytes
 from monotau.runs.process import locked, stoppable
-from monotau.suites.board import bar_of, sayer
+from monotau.suites.board import bar_of, line_printer
 from monotau.suites.cell import is_finished, run_cell
 from monotau.suites.driving import drive
 from monotau.suites.dry_run import show_estimate
@@ -33,49 +33,49 @@ from monotau.suites.workers.slurm import array_script
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteCommand:
-    """Run a grid of presets x overrides x environments x seeds, as many at once as there are cores.
+    """Run a grid of presets x overrides x environments x seeds, by default one run per core at a time.
 
-    What is finished is not run again, and what was cut off goes on: the same command may be given as often as needed.
-    `monotau list suites` shows those that are built in; docs/suites.md says how a file of one's own looks.
+    Repeat the same command to resume interrupted runs; finished runs are skipped. `monotau list suites` shows the
+    built-in suites; docs/suites.md describes how to write your own.
     """
 
     suite: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE")]
     """A built-in suite, or a .yaml or .json file."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Directory of the run directories; by default runs/NAME."""
+    """Parent directory of the run directories; by default runs/NAME."""
     jobs: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Runs at once; 0 takes one for each core, and with --ray as many as the cluster has room for."""
+    """Runs at once; 0 uses one per core, and with --ray as many as fit on the cluster."""
     threads: Annotated[int, tyro.conf.arg(metavar="N")] = 0
-    """Threads of each run; 0 divides the cores among the jobs (--ray: its CPUs). One that has begun keeps its own."""
+    """Threads per run; 0 divides the cores among the jobs (--ray: the run's CPUs). A started run keeps its number."""
     scale: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
-    """Share of the budget, above 0 and at most 1: steps, schedules, replay and evaluation steps in proportion."""
+    """Fraction of the budget, above 0 and at most 1; scales steps, schedules, replay and evaluation steps."""
     retries: Annotated[int, tyro.conf.arg(metavar="N")] = 2
-    """How often a run that was killed, or whose environment failed, is started again."""
+    """How many times a run is restarted after it was killed or its environment failed."""
     dry_run: bool = False
-    """Print the grid with an estimate of time, memory and disk, and stop."""
+    """Print the grid and an estimate of time, RAM and disk space, and exit."""
     index: Annotated[int | None, tyro.conf.arg(metavar="K")] = None
-    """Run the K-th cell alone, from 0, in this process: for job arrays."""
+    """Run only cell K, counted from 0, in this process: for job arrays."""
     slurm: bool = False
-    """Write the grid as a Slurm job array, DIR/suite.sbatch, and stop."""
+    """Write a Slurm job array, DIR/suite.sbatch, and exit."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
-    """Run cells as tasks of a Ray cluster: host:port, auto or local; DIR must be on storage that all nodes see."""
+    """Run cells as tasks on a Ray cluster: host:port, auto or local; DIR must be on storage that all nodes share."""
     cpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
-    """CPUs that Ray keeps for each run: a share of one, or a whole number; by default its threads and actors."""
+    """CPUs that Ray reserves for each run, a fraction or a whole number; by default enough for threads and actors."""
     gpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
-    """GPUs that Ray keeps for each run: 0, a share of one, or a whole number; by default 0."""
+    """GPUs that Ray reserves for each run: 0, a fraction or a whole number; by default 0."""
     keep_checkpoints: bool = False
-    """Keep the checkpoints of finished runs, which are of no more use, and large."""
+    """Keep the checkpoints of finished runs, which are large and no longer needed."""
     force: bool = False
-    """Run even if there seems to be too little memory; with --ray, ask for none, and wait for nodes large enough."""
+    """Run even if the runs seem to need too much RAM; with --ray, reserve no RAM and wait for nodes that fit."""
 
 
 def run_suite(given: SuiteCommand, console: Console) -> None:
-    """Do what is asked for."""
+    """Run the command."""
     check_least("--", given, jobs=0, threads=0, retries=0)
     asked = {"--dry-run": given.dry_run, "--index": given.index is not None, "--slurm": given.slurm}
     if len(wanted := [flag for flag, on in asked.items() if on]) > 1:
         raise ConfigError(
-            f"{' and '.join(wanted)} are given, but only one of {', '.join(asked)} can be done at a time."
+            f"{' and '.join(wanted)} are given, but only one of {', '.join(asked)} can be used at a time."
         )
     _check_ray(given, wanted)
     suite = read_suite(given.suite, given.scale)
@@ -101,23 +101,23 @@ def run_suite(given: SuiteCommand, console: Console) -> None:
         workers = LocalWorkers(command, logs=out / LOGS, jobs=jobs, threads=threads)
         about = f"{jobs} at once with {_threads(threads)}"
         if jobs * threads > cores():
-            text = f"{jobs} x {threads} threads on {cores()} cores: they will wait for each other"
-            sayer(console)(f"[yellow]warning:[/] {text}")
+            text = f"{jobs} x {threads} threads on {cores()} cores: the runs will compete for cores and slow down"
+            line_printer(console)(f"[yellow]warning:[/] {text}")
         with locked(out, "the suite's directory"):
             drive(suite, out, finished, workers, given.retries, about, jobs, console)
 
 
 def _check_ray(given: SuiteCommand, wanted: list[str]) -> None:
-    """Refuse what goes only with Ray, or does not go with it."""
+    """Raise for options that require --ray or cannot be combined with it."""
     flags = {"--cpus-per-run": given.cpus_per_run, "--gpus-per-run": given.gpus_per_run}
     for flag, value in flags.items():
         if value is not None:
             if given.ray is None:
-                raise ConfigError(f"{flag} is given, but says something only with --ray.")
+                raise ConfigError(f"{flag} is given, but has no effect without --ray.")
             check_share(flag, value, 0.0 if flag == "--gpus-per-run" else FINEST)
     if given.ray is not None:
         if wanted:
-            raise ConfigError(f"--ray and {wanted[0]} are given, but only one of them can be done at a time.")
+            raise ConfigError(f"--ray and {wanted[0]} are given, but only one of them can be used at a time.")
         check_address(given.ray)
 
 
@@ -126,12 +126,12 @@ def _threads(threads: int) -> str:
 
 
 def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], list[str]]:
-    """Return what says by which command a cell is run."""
+    """Return a function from the index of a cell to the command that runs it."""
     options = ["--keep-checkpoints"] if given.keep_checkpoints else []
     options += ["--force"] if given.force else []
 
     def command(index: int) -> list[str]:
-        record = str(out / RECORD)  # not the file that was given: somebody may edit that while the suite runs
+        record = str(out / RECORD)  # not the original file, which may be edited while the suite runs
         words = ("--out", str(out), "--index", str(index), "--threads", str(threads))
         return python_command("suite", record, *words, *options)
 
@@ -141,7 +141,7 @@ def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], li
 def _run_on_ray(
     given: SuiteCommand, suite: Suite, out: Path, finished: set[str], threads: int, console: Console
 ) -> None:
-    """Run what is missing on the cluster that is named, after a look at all its nodes."""
+    """Run the missing cells on a Ray cluster, after checking its nodes."""
     requests = {
         cell.method.name: _request(given, suite.resolve(cell, threads), threads) for cell in _one_of_each_method(suite)
     }
@@ -152,10 +152,10 @@ def _run_on_ray(
         logs = _made(out) / LOGS
         with locked(out, "the suite's directory"):
             try:
-                if given.ray != LOCAL:  # which is this machine
-                    check_nodes(out, sayer(console))
+                if given.ray != LOCAL:
+                    check_nodes(out, line_printer(console))
             except ConfigError:
-                if fresh:  # nothing was begun, and nothing is to be left of it
+                if fresh:  # leave no empty directory behind
                     (out / LOCK).unlink()
                     out.rmdir()
                 raise
@@ -172,7 +172,7 @@ def _run_on_ray(
 
 
 def _request(given: SuiteCommand, resolved: Resolved, threads: int) -> Request:
-    """Return what a run asks for; its actors are on the node that it is on."""
+    """Return the resources of a run, including its actors, which run on the same node."""
     config = resolved.config
     cpus = given.cpus_per_run or math.ceil(threads + config.actors * config.actor.cpus)
     memory = 0 if given.force else MemoryPlan.of(resolved, None).total
@@ -193,21 +193,22 @@ def _run_one(given: SuiteCommand, suite: Suite, out: Path, threads: int, console
 
 
 def _made(directory: Path) -> Path:
-    """Make a directory, or say why not."""
+    """Create a directory and return it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out {directory} cannot be made: {error.strerror}.") from None
+        raise ConfigError(f"--out {directory} cannot be created: {error.strerror}.") from None
     return directory
 
 
 def _check(suite: Suite, out: Path, threads: int, console: Console) -> set[str]:
-    """Settle each method and each environment once, before anything starts; return the names of finished cells.
+    """Resolve each method and each environment once before any run starts, and return the names of finished cells.
 
-    A cell that the record beside the runs knows by the same settings is done if it has a result; others are looked at.
+    A cell with the same settings in the suite's record has finished if it has a result; the run directories of others
+    are checked in full.
     """
     firsts = {cell.method.name: cell for cell in reversed(suite.cells)} | {
-        cell.place.config.title: cell for cell in reversed(suite.cells)
+        cell.env.config.title: cell for cell in reversed(suite.cells)
     }
     before = to_suite(suite.name, read_json(out / RECORD)) if (out / RECORD).exists() else None
     known = {cell.name: before.given(cell) for cell in before.cells} if before else {}
@@ -217,9 +218,9 @@ def _check(suite: Suite, out: Path, threads: int, console: Console) -> set[str]:
             try:
                 suite.resolve(cell, threads)
             except ConfigError as error:
-                raise ConfigError(f"{suite.name}, {cell.method.name} on {cell.place.config.title}: {error}") from None
+                raise ConfigError(f"{suite.name}, {cell.method.name} on {cell.env.config.title}: {error}") from None
         there = [cell for cell in suite.cells if (out / cell.name).exists()]
-        for cell in bar.track(there, description="looking at runs"):
+        for cell in bar.track(there, description="checking runs"):
             if known.get(cell.name) == suite.given(cell):
                 done = (out / cell.name / RESULT).exists()
             else:
@@ -234,15 +235,15 @@ def _one_of_each_method(suite: Suite) -> list[Cell]:
 
 
 def _check_memory(resolved: list[Resolved], jobs: int) -> None:
-    """Refuse more runs at once than there is memory for: each alone would fit, and all would be killed together."""
+    """Raise if the concurrent runs together need more RAM than is available, though each alone may fit."""
     available = available_bytes()
     most = max(MemoryPlan.of(each, None).total for each in resolved)
     if available is not None and jobs > 1 and jobs * most > LARGEST_SHARE * available:
         fit = int(LARGEST_SHARE * available // most)
         instead = f"use --jobs {fit}" if fit else "a smaller --scale or replay.capacity_steps is needed"
         raise ConfigError(
-            f"--jobs is {jobs}, and runs take up to {most / 1e9:.1f} GB each, but only {available / 1e9:.1f} GB are "
-            f"available: {instead}, or --force to try it all the same."
+            f"--jobs is {jobs}, and runs need up to {most / 1e9:.1f} GB each, but only {available / 1e9:.1f} GB are "
+            f"available: {instead}, or --force to try anyway."
         )
 
 
@@ -255,6 +256,6 @@ def _write_slurm(given: SuiteCommand, suite: Suite, out: Path, threads: int, con
     script = array_script(suite.name, out, len(suite.cells), threads, math.ceil(1.2 * memory / 1e9), words)
     target = out / "suite.sbatch"
     target.write_text(script)
-    sayer(console)(
-        f"wrote {escape(str(target))}: {len(suite.cells)} tasks; look it over, then: sbatch {escape(str(target))}"
+    line_printer(console)(
+        f"wrote {escape(str(target))}: {len(suite.cells)} tasks; review it, then run: sbatch {escape(str(target))}"
     )

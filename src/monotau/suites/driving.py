@@ -1,4 +1,4 @@
-"""Drives a suite in its directory: has workers do what is missing, shows it, and says how it went."""
+"""Runs the missing cells of a suite with workers, shows their progress, and prints a summary."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from monotau.results.read import SUITE as RECORD
 from monotau.results.read import read_progress
 from monotau.runs.files import write_json
 from monotau.runs.process import stoppable
-from monotau.suites.board import Board, sayer
+from monotau.suites.board import Board, line_printer
 from monotau.suites.grid import Suite
 from monotau.suites.pool import Pool
 from monotau.suites.track import Track
@@ -26,7 +26,7 @@ def drive(
     jobs: int | None,
     console: Console,
 ) -> None:
-    """Have workers do what is missing, in a directory that this process has locked."""
+    """Run the missing cells with these workers; this process must hold the lock of the directory `out`."""
     tracks = [
         Track(
             index=index,
@@ -40,13 +40,13 @@ def drive(
     pool = Pool(tracks, workers, out=out, retries=retries)
     board = Board(suite.name, tracks, console, jobs)
     missing = len(tracks) - len(finished)
-    say = sayer(console)
+    say = line_printer(console)
     say(
         f"[bold]{escape(suite.name)}[/]: {len(tracks)} runs, {missing} to do, {about}, into {escape(str(out))}; "
         f"logs in {escape(str(pool.logs))}"
     )
-    if others := _strangers(suite, out):
-        say(f"[yellow]warning:[/] runs in {escape(str(out))} that are not of this suite: {escape(', '.join(others))}")
+    if others := _other_runs(suite, out):
+        say(f"[yellow]warning:[/] runs in {escape(str(out))} that are not in this suite: {escape(', '.join(others))}")
     write_json(out / RECORD, suite.record())
     try:
         with stoppable(), board.shown():
@@ -57,8 +57,8 @@ def drive(
         raise SystemExit(1)
 
 
-def _strangers(suite: Suite, out: Path) -> list[str]:
-    """Name runs that lie in a suite's directory and that its grid does not have, at most five of them."""
+def _other_runs(suite: Suite, out: Path) -> list[str]:
+    """Return the names of up to five runs in a suite's directory that are not in its grid."""
     known = {cell.name for cell in suite.cells}
     found = sorted(path.parent.name for path in out.glob("*/config.json") if path.parent.name not in known)
     return found[:5] + ([f"and {len(found) - 5} more"] if len(found) > 5 else [])
@@ -68,9 +68,9 @@ def _summarise(tracks: list[Track], out: Path, console: Console) -> None:
     done = sum(track.state == "finished" for track in tracks)
     failed = [track for track in tracks if track.state == "failed"]
     left = len(tracks) - done - len(failed)
-    say = sayer(console)
-    say(f"{done} of {len(tracks)} runs are finished" + (f", {left} to go; the same command goes on" if left else ""))
+    say = line_printer(console)
+    say(f"{done} of {len(tracks)} runs are finished" + (f", {left} to go; the same command resumes" if left else ""))
     for track in failed:
         say(f"[red]failed[/] {escape(track.name)}: {escape(track.reason)}")
     if done:
-        say(f"to see them: monotau report {escape(str(out))} --out {escape(str(out / 'report'))}")
+        say(f"to compare them: monotau report {escape(str(out))} --out {escape(str(out / 'report'))}")

@@ -1,4 +1,4 @@
-"""What a suite will take, before it takes it: the time by a short trial of each method, the disk by sizes."""
+"""Estimates the cost of a suite: time from a short trial of each method, RAM and disk from array sizes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,30 +20,30 @@ from monotau.suites.grid import Cell, Method, Suite
 TRIAL_UPDATES = 12
 TRIAL_ROLLOUT_STEPS = 30
 
-LEFT_BEHIND = 1_500_000
-"""Bytes of figures, metrics and settings of a finished run, beside its two agents; measured, and a little more."""
+OTHER_FILES_BYTES = 1_500_000
+"""Bytes of a finished run's figures, metrics and settings, without its two agents; measured, plus a margin."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What each run of a method takes."""
+    """The cost of each run of a method."""
 
     method: Method
     runs: int
-    """How many are missing."""
+    """Number of missing runs."""
     steps: int
     seconds: float
-    """Of one run: training at the rate of the trial, and evaluations where their steps are set."""
+    """Duration of one run: training at the rate of the trial, and evaluations if `evaluation.steps` is set."""
     steps_per_second: float
     memory: int
     disk_running: int
-    """Bytes while it runs, when its replay is full."""
+    """Bytes on disk during the run, with a full replay."""
     disk_finished: int
 
 
 def estimate_method(suite: Suite, method: Method, missing: Sequence[Cell], threads: int) -> Estimate:
-    """Try a method in the first of the environments where it is missing."""
+    """Estimate a method by a trial in the environment of its first missing cell."""
     resolved = suite.resolve(missing[0], threads)
     config, plan = resolved.config, MemoryPlan.of(resolved, None)
     training, acting = _trial(resolved)
@@ -57,9 +57,9 @@ def estimate_method(suite: Suite, method: Method, missing: Sequence[Cell], threa
         seconds=seconds,
         steps_per_second=1 / training,
         memory=plan.total,
-        # Two generations, which have the moments of the optimisers too, and the best agent so far.
-        disk_running=plan.replay.total + 2 * plan.networks + agent + LEFT_BEHIND,
-        disk_finished=2 * agent + LEFT_BEHIND,
+        # Two checkpoint generations, which include the optimiser states, and the best agent so far.
+        disk_running=plan.replay.total + 2 * plan.networks + agent + OTHER_FILES_BYTES,
+        disk_finished=2 * agent + OTHER_FILES_BYTES,
     )
 
 
@@ -68,12 +68,12 @@ def _blank(resolved: Resolved) -> AgentNetworks:
 
 
 def _trial(resolved: Resolved) -> tuple[float, float]:
-    """Return the seconds of a training step and of an evaluation step."""
+    """Return the seconds per training step and per evaluation step."""
     config = _short(resolved.config)
     agent = Agent.of(Resolved(config, resolved.envs))
     training = agent.start_training(Log(), Display(None))
     with training.session(config.steps):
-        training.iterate(config.steps)  # the first updates make what later ones reuse
+        training.iterate(config.steps)  # warm-up: the first updates allocate buffers that later ones reuse
         learning = _timed(lambda: training.iterate(config.steps)) / config.iteration_steps
         lanes = min(config.evaluation.num_envs, config.evaluation.episodes)
         rollout = Rollout(resolved.envs, lanes, config.env.frame_stack, config.seed)
@@ -91,9 +91,9 @@ def _trial(resolved: Resolved) -> tuple[float, float]:
 
 
 def _short(config: Config) -> Config:
-    """Return the same run, short: learning soon, at the least epsilon, and with as little memory as that needs.
+    """Return a short version of the run, which learns early, at the final epsilon and with a small replay.
 
-    In one process: what actors would be worth depends on where they are.
+    It has no actors, because their speed depends on the nodes they run on.
     """
     lanes, every = config.env.num_envs, config.update.every_steps
     iteration = -(-max(TRIAL_UPDATES * every, 4 * lanes) // lanes) * lanes

@@ -1,4 +1,4 @@
-"""A suite: presets x overrides x environments x seeds, read from a small file, and the cells of that grid."""
+"""A suite, the grid of presets x overrides x environments x seeds in a settings file, and its cells."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ from monotau.suites.listing import BUILT_IN
 from monotau.suites.scaling import check_scale, scaled
 
 MOST_CELLS = 8_000
-"""More is a slip, or better several suites."""
+"""Limit on the size of a grid; a larger one is probably a mistake, or should be several suites."""
 
 KEYS = ("about", "presets", "overrides", "envs", "seeds", "settings", "profile", "scale")
-"""What a suite's file may have; what a suite writes beside its runs has `cells` too, which follow from these."""
+"""Keys of a suite file; the record that a suite writes beside its runs also has `cells`, which follow from these."""
 
 Settings = Mapping[str, Any]
 
@@ -31,19 +31,19 @@ Settings = Mapping[str, Any]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A preset with an override: what a suite compares."""
+    """A preset with an override: one of the methods that a suite compares."""
 
     name: str
     """The preset, followed by the name of the override."""
     preset: str
     settings: Sequence[Settings]
-    """Those of the preset and of the override, the later over the earlier."""
+    """Settings of the preset and of the override; later ones win."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """An environment of a suite, with settings of its own."""
+class SuiteEnv:
+    """An environment of a suite, with its own settings."""
 
     config: EnvConfig
     settings: Settings = field(default_factory=dict)
@@ -55,17 +55,17 @@ class Cell:
     """One run of a suite."""
 
     method: Method
-    place: Place
+    env: SuiteEnv
     seed: int
 
     @property
     def name(self) -> str:
-        """Name of its run directory."""
-        return directory_name(self.method.name, self.place.config.title, self.seed)
+        """The name of its run directory."""
+        return directory_name(self.method.name, self.env.config.title, self.seed)
 
     def plain(self) -> dict[str, Any]:
-        """Return what a report asks for."""
-        return {"method": self.method.name, "env": self.place.config.title, "seed": self.seed}
+        """Return the cell's entry in the record, which reports read."""
+        return {"method": self.method.name, "env": self.env.config.title, "seed": self.seed}
 
 
 @final
@@ -75,31 +75,31 @@ class Suite:
 
     name: str
     plain: Settings
-    """As its file has it."""
+    """The contents of its file."""
     methods: Sequence[Method]
-    places: Sequence[Place]
+    envs: Sequence[SuiteEnv]
     seeds: Sequence[int]
     settings: Settings
-    """For all runs."""
+    """Settings of all runs."""
     profile: str | None
     scale: float
-    """Of budgets and schedules."""
+    """Factor of budgets and schedules."""
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """All runs, seed after seed: a suite that is cut off has compared all methods on some seeds."""
-        grid = product(self.seeds, self.places, self.methods)
-        return [Cell(method=method, place=place, seed=seed) for seed, place, method in grid]
+        """All runs, ordered by seed, so that an interrupted suite has compared all methods on some seeds."""
+        grid = product(self.seeds, self.envs, self.methods)
+        return [Cell(method=method, env=env, seed=seed) for seed, env, method in grid]
 
     def given(self, cell: Cell) -> list[object]:
-        """Return all that a suite says of a cell; the same said of two cells makes the same runs of them."""
-        layers = [self.settings, cell.place.settings, *cell.method.settings]
-        return [cell.method.preset, cell.place.config, cell.seed, self.profile, self.scale, layers]
+        """Return everything that determines a cell's run; equal values mean equal runs."""
+        layers = [self.settings, cell.env.settings, *cell.method.settings]
+        return [cell.method.preset, cell.env.config, cell.seed, self.profile, self.scale, layers]
 
     def resolve(self, cell: Cell, threads: int | None = None) -> Resolved:
-        """Settle all settings of a cell: those of the suite, then of its environment, its preset and its override."""
-        env = cell.place.config
-        given = (self.settings, cell.place.settings, *cell.method.settings)
+        """Resolve a cell's settings: suite, environment, preset and override, where later ones win."""
+        env = cell.env.config
+        given = (self.settings, cell.env.settings, *cell.method.settings)
         layers = [with_kinds(cell.method.preset, layer) for layer in given]
         own = {"seed": cell.seed, "env": {"id": env.id, "protocol": env.protocol, "kwargs": env.kwargs}}
         first: dict[str, Any] = {} if threads is None else {"threads": threads}
@@ -109,21 +109,21 @@ class Suite:
         return Resolved(scaled(resolved.config, self.scale), resolved.envs)
 
     def record(self) -> dict[str, Any]:
-        """Return what stands beside the runs: the suite as it is, and its cells."""
+        """Return the record that is written beside the runs: the suite and its cells."""
         own = {"about": self.plain.get("about", ""), "scale": self.scale}
         return {**self.plain, **own, "cells": {cell.name: cell.plain() for cell in self.cells}}
 
 
 def read_suite(name: str, scale: float | None = None) -> Suite:
-    """Return a built-in suite, or one from a file; a scale given here replaces the file's."""
+    """Return a built-in suite or one from a file; `scale` overrides the scale in the file."""
     path = Path(name)
     if path.suffix not in (".yaml", ".yml", ".json"):
         known = [found.stem for found in sorted(BUILT_IN.glob("*.yaml"))]
         if name not in known:
-            raise ConfigError(f"{unknown_name('the suite', name, known)} Or name a .yaml or .json file.")
+            raise ConfigError(f"{unknown_name('the suite', name, known)} A .yaml or .json file is allowed, too.")
         path = BUILT_IN / f"{name}.yaml"
     if not path.exists():
-        raise ConfigError(f"there is no suite file {path}; `monotau list suites` shows the suites that are built in.")
+        raise ConfigError(f"the suite file {path} does not exist; `monotau list suites` shows the built-in suites.")
     try:
         return to_suite(path.stem, read_settings(path), scale)
     except ConfigError as error:
@@ -131,7 +131,7 @@ def read_suite(name: str, scale: float | None = None) -> Suite:
 
 
 def to_suite(name: str, plain: Settings, scale: float | None = None) -> Suite:
-    """Check a suite's plain values, and return what they mean."""
+    """Validate the plain values of a suite file and build the suite."""
     plain = {key: value for key, value in plain.items() if key != "cells"}
     for key in plain:
         if key not in KEYS:
@@ -152,7 +152,7 @@ def to_suite(name: str, plain: Settings, scale: float | None = None) -> Suite:
         name=name,
         plain=plain,
         methods=methods,
-        places=_places(plain.get("envs")),
+        envs=_envs(plain.get("envs")),
         seeds=_seeds(plain.get("seeds", 5)),
         settings=_mapping("settings", plain.get("settings", {})),
         profile=profile,
@@ -161,12 +161,12 @@ def to_suite(name: str, plain: Settings, scale: float | None = None) -> Suite:
     if len(suite.cells) > MOST_CELLS:
         raise ConfigError(f"the grid has {len(suite.cells)} runs, but may have at most {MOST_CELLS}.")
     if len({cell.name for cell in suite.cells}) < len(suite.cells):
-        raise ConfigError("two runs of the grid have the same name; an env, a seed or an override stands twice.")
+        raise ConfigError("two runs of the grid have the same name: an env, a seed or an override is repeated.")
     return suite
 
 
 def _named_settings(key: str, given: Any) -> dict[str, Settings]:
-    """Take a list of names, or a mapping of names to settings."""
+    """Convert a list of names, or a mapping of names to settings, to a mapping."""
     if isinstance(given, list) and given and all(isinstance(name, str) for name in given):
         given = {name: {} for name in given}
     if not isinstance(given, Mapping) or not given:
@@ -174,7 +174,7 @@ def _named_settings(key: str, given: Any) -> dict[str, Settings]:
     for name in given:
         if not re.fullmatch(r"[\w.=-]*", name, re.ASCII):
             raise ConfigError(
-                f"{key} has the name {brief(name)}, but letters, digits and - _ . = must do: it names files."
+                f"{key} has the name {brief(name)}, but only letters, digits and - _ . = are allowed: it names files."
             )
     return {name: _mapping(f"{key}.{name}", value) for name, value in given.items()}
 
@@ -184,35 +184,35 @@ def _mapping(key: str, given: Any) -> Settings:
         raise ConfigError(f"{key} is {brief(given)}, but must be a mapping of settings.")
     env = given.get("env", {})
     if not isinstance(env, Mapping):
-        raise ConfigError(f"{key}.env is {brief(env)}, but must be a mapping of settings; envs says which there are.")
+        raise ConfigError(f"{key}.env is {brief(env)}, but must be a mapping of settings; list environments in envs.")
     own = [name for name in ("seed", "preset", "profile") if name in given]
     own += [f"env.{name}" for name in ("id", "protocol", "kwargs") if name in env]
     for name in own:
-        raise ConfigError(f"{key}.{name} is set, but is the suite's to say: see its keys {', '.join(KEYS)}.")
+        raise ConfigError(f"{key}.{name} is set, but the suite sets it for every run, by its keys {', '.join(KEYS)}.")
     return given
 
 
-def _places(given: Any) -> list[Place]:
+def _envs(given: Any) -> list[SuiteEnv]:
     if not isinstance(given, list) or not given:
-        raise ConfigError(
-            f"envs is {brief(given)}, but must be a list of ids, of sets of games, or of mappings with an id."
-        )
-    return [place for entry in given for place in _place(entry)]
+        raise ConfigError(f"envs is {brief(given)}, but must be a list of ids, sets of games or mappings with an id.")
+    return [env for entry in given for env in _env(entry)]
 
 
-def _place(entry: Any) -> list[Place]:
-    """Return the environment that an entry means, or those of a set of games."""
+def _env(entry: Any) -> list[SuiteEnv]:
+    """Return the environment of an entry, or the environments of a set of games."""
     if isinstance(entry, str) and entry in GAME_SETS:
-        return [place for game in GAME_SETS[entry][1] for place in _place(id_of(game))]
+        return [env for game in GAME_SETS[entry][1] for env in _env(id_of(game))]
     plain = {"id": entry} if isinstance(entry, str) else entry
     if not isinstance(plain, Mapping) or not isinstance(plain.get("id"), str):
-        raise ConfigError(f"envs has {brief(entry)}, but an entry is an id, a set of games, or a mapping with an id.")
+        raise ConfigError(
+            f"envs has {brief(entry)}, but an entry must be an id, a set of games or a mapping with an id."
+        )
     for key in plain:
         if key not in ("id", "protocol", "kwargs", "settings"):
             raise unknown_name("the key of an env", key, ("id", "protocol", "kwargs", "settings"))
     made = {key: value for key, value in plain.items() if key != "settings"}
     config = override(EnvConfig(protocol=default_protocol(plain["id"])), made, {}, "env")
-    return [Place(config=config, settings=_mapping("settings", plain.get("settings", {})))]
+    return [SuiteEnv(config=config, settings=_mapping("settings", plain.get("settings", {})))]
 
 
 def _seeds(given: Any) -> list[int]:
@@ -221,6 +221,6 @@ def _seeds(given: Any) -> list[int]:
     if isinstance(given, list) and given and all(type(seed) is int and seed >= 0 for seed in given):
         return given
     raise ConfigError(
-        f"seeds is {brief(given)}, but must say how many there are, from 1 to {MOST_CELLS}, or be a list of whole "
-        "numbers that are not negative."
+        f"seeds is {brief(given)}, but must be the number of seeds, from 1 to {MOST_CELLS}, or a list of non-negative "
+        "whole numbers."
     )

@@ -1,4 +1,4 @@
-"""The suites that come with the program."""
+"""The built-in suites."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ BUILT_IN = Path(__file__).parent / "builtin"
 
 
 def built_in() -> dict[str, str]:
-    """Return the names of the suites that come with the program, and what they are."""
+    """Return the names and descriptions of the built-in suites."""
     return {path.stem: str(read_settings(path)["about"]) for path in sorted(BUILT_IN.glob("*.yaml"))}

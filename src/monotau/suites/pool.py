@@ -1,4 +1,4 @@
-"""Sees the cells of a suite through: runs them, tries again or leaves them to others, until none is left."""
+"""Schedules the cells of a suite: starts them, retries failures, and waits for cells that other processes run."""
 
 import os
 import signal
@@ -17,18 +17,18 @@ from monotau.suites.workers.local import LOGS, Began, Outcome, Workers
 
 POLL_SECONDS = 0.2
 
-DETERMINED = (2, 3)
-"""Exit codes of what would only happen again: settings that cannot be used, and divergence."""
+NOT_RETRIED = (2, 3)
+"""Exit codes of errors that a retry would repeat: invalid settings and divergence."""
 
 STORAGE = 4
-"""Exit code of a disk that does not take what must be written: no other run would fare better."""
+"""Exit code of a storage fault, which would hit all other runs too."""
 
 Show = Callable[[Track | None], None]
 
 
 @final
 class Pool:
-    """Keeps workers at work."""
+    """Runs all cells that are not finished with a set of workers."""
 
     def __init__(self, tracks: Sequence[Track], workers: Workers, *, out: Path, retries: int) -> None:
         self.tracks, self.retries = tracks, retries
@@ -38,14 +38,14 @@ class Pool:
         self._fault: str | None = None
 
     def run(self, show: Show, stopping: Callable[[int], None] = lambda running: None) -> None:
-        """Run to the end; `show` is told of each cell whose state changed, and of the passing of time.
+        """Run all cells; `show` is called with each cell whose state changed, and with None at every poll.
 
-        Whatever ends it before, `stopping` is told how many processes must be ended first.
+        If an exception interrupts it, `stopping` is called with the number of processes that are being stopped.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         try:
             while self._queue or self._workers.busy or self._elsewhere:
-                self._look_elsewhere(show)
+                self._check_elsewhere(show)
                 while self._queue and self._workers.room:
                     self._start(self._queue.popleft(), show)
                 for track, event in self._workers.poll():
@@ -65,18 +65,18 @@ class Pool:
 
     def _start(self, track: Track, show: Show) -> None:
         if is_held(track.directory):
-            self._leave(track)
+            self._leave_to_other(track)
             show(track)
         else:
             self._workers.start(track)
 
-    def _leave(self, track: Track) -> None:
+    def _leave_to_other(self, track: Track) -> None:
         track.state = "elsewhere"
         self._elsewhere.append(track)
 
     def _follow(self, track: Track, event: Began | Outcome) -> None:
         if isinstance(event, Began):
-            track.state, track.tries, track.place = "running", track.tries + 1, event.place
+            track.state, track.tries, track.node = "running", track.tries + 1, event.node
             track.started, track.progress = time.monotonic(), read_progress(track.directory)
             track.started_step = track.progress.step
             track.furthest = max(track.furthest, track.started_step)
@@ -84,29 +84,29 @@ class Pool:
             self._end(track, event)
 
     def _end(self, track: Track, outcome: Outcome) -> None:
-        if track.state != "running":  # lost on the way: a try all the same, or it would never end
+        if track.state != "running":  # lost before it started: counts as a try, or retries would never end
             track.tries, track.started = track.tries + 1, time.monotonic()
         track.seconds, track.progress = time.monotonic() - track.started, read_progress(track.directory)
         if outcome.code == 0:
             track.state = "finished"
-        elif outcome.code in DETERMINED and is_held(track.directory):  # another was quicker by a moment
-            self._leave(track)
+        elif outcome.code in NOT_RETRIED and is_held(track.directory):  # another process took the lock first
+            self._leave_to_other(track)
         else:
-            # Machines may come and go as often as they like, as long as each brings a run further.
+            # Lost machines do not count as retries as long as the run makes progress on each.
             track.excused += outcome.code is None and track.progress.step > track.furthest
             track.furthest = max(track.furthest, track.progress.step)
             track.reason = outcome.reason
             if outcome.code is not None:
-                track.reason = last_words(self.logs / f"{track.name}.log", outcome.code)
+                track.reason = last_log_line(self.logs / f"{track.name}.log", outcome.code)
             track.state = "failed"
             if outcome.code == STORAGE:
                 self._fault = track.reason
-            elif outcome.code not in DETERMINED and track.tries - track.excused <= self.retries:
+            elif outcome.code not in NOT_RETRIED and track.tries - track.excused <= self.retries:
                 track.state = "waiting"
                 self._queue.append(track)
 
-    def _look_elsewhere(self, show: Show) -> None:
-        """Take over what another process has let go of before its end."""
+    def _check_elsewhere(self, show: Show) -> None:
+        """Take over cells that another process abandoned, and note those that it finished."""
         for track in [track for track in self._elsewhere if not is_held(track.directory)]:
             self._elsewhere.remove(track)
             if (track.directory / RESULT).exists():
@@ -117,8 +117,8 @@ class Pool:
                 self._queue.appendleft(track)
 
 
-def last_words(log: Path, code: int) -> str:
-    """Return what a process said last, or by what it was ended."""
+def last_log_line(log: Path, code: int) -> str:
+    """Return the last line of a process's log, or the signal that ended it."""
     if code < 0:
         return f"ended by {signal.Signals(-code).name}"
     with open(log, "rb") as file:

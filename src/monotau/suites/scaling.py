@@ -1,4 +1,4 @@
-"""The same experiment on a smaller budget: everything that lasts, and nothing that a single update consists of."""
+"""Scales a run down to a smaller budget: its length, schedules and replay, but not its updates."""
 
 import math
 from dataclasses import replace
@@ -7,25 +7,25 @@ from monotau.config.schema import Config
 from monotau.errors import ConfigError, brief
 
 LEAST_LANE_STEPS = 100
-"""Of each environment's steps that a replay keeps; fewer do not hold what a stack of frames and n steps need."""
+"""Minimum replay capacity per environment, so that frame stacks and n-step returns fit."""
 
 
 def check_scale(scale: object) -> float:
-    """Refuse what is not a share."""
+    """Return the scale, and raise if it is not above 0 and at most 1."""
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale <= 1:
         raise ConfigError(f"the scale is {brief(scale)}, but must be above 0 and at most 1.")
     return float(scale)
 
 
 def scaled(config: Config, scale: float) -> Config:
-    """Return a run of a share of the steps, with schedules, replay and evaluation in proportion.
+    """Return the settings with steps, schedules, replay and evaluation steps scaled down.
 
-    Batches, the steps between updates and between target syncs, and episodes of an evaluation stay.
+    Batch size, steps between updates and between target syncs, and episodes per evaluation are unchanged.
     """
     lanes, replay = config.env.num_envs, config.replay
 
     def steps(number: int, least: int = 1) -> int:
-        """A share of the steps, in whole steps of all environments together."""
+        """Scale a number of steps, and round it up to a multiple of the number of environments."""
         return max(math.ceil(scale * number / lanes), math.ceil(least / lanes)) * lanes
 
     total = steps(config.steps)

@@ -23,7 +23,7 @@ class Track:
     """Tries that ended with a lost machine after the run had made progress; they do not count as retries."""
     reason: str = ""
     """Why the last try failed."""
-    place: str = ""
+    node: str = ""
     """The machine of the last try, if there are several machines."""
     progress: Progress = field(default_factory=Progress)
     started: float = 0.0

@@ -43,7 +43,7 @@ if index == "2": try_number(); print("error: the sea is rough"); sys.exit(3)
     assert pool.tries() == [1, 2, 1, 1]
     assert pool.tracks[2].reason == "the sea is rough"
     assert (pool.marks / "0.told").read_text() == "7PASSIVE"
-    assert all(track.place for track in pool.tracks)
+    assert all(track.node for track in pool.tracks)
     assert pool.shown.count(("cell3", "running")) == pool.shown.count(("cell3", "finished")) == 1
 
 

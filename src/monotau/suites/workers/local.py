@@ -1,4 +1,4 @@
-"""Who runs the processes of a suite: the contract, and this machine by itself."""
+"""The interface of workers, which run the processes of a suite, and workers on this machine."""
 
 import os
 import signal
@@ -16,54 +16,54 @@ from monotau.suites.track import Track
 LOGS = "logs"
 
 STOP_SECONDS = 4.0
-"""What a process that was told to stop has beyond its own grace."""
+"""Time beyond its own grace period that a process has to stop."""
 
 
 class Began(NamedTuple):
-    """The process of a cell has begun."""
+    """The process of a cell has started."""
 
-    place: str = ""
-    """On which machine, where there are several."""
+    node: str = ""
+    """The machine it runs on, if there are several."""
 
 
 class Outcome(NamedTuple):
     """How the process of a cell ended."""
 
     code: int | None
-    """Its exit code, negative for a signal; None if it was lost together with the machine that ran it."""
+    """Its exit code, negative for a signal; None if it was lost with its machine."""
     reason: str = ""
     """Why it was lost."""
 
 
 class Workers(ABC):
-    """Run the processes that are handed to them."""
+    """Run the cells of a suite as processes."""
 
     @property
     @abstractmethod
     def room(self) -> bool:
-        """Whether another may be handed over now."""
+        """Whether another cell can be submitted now."""
 
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """Whether any that was handed over has not ended."""
+        """Whether any submitted cell has not ended."""
 
     @abstractmethod
     def start(self, track: Track) -> None:
-        """Take over a cell, to be begun at once or when there is a place for it."""
+        """Submit a cell, which starts at once or when there are resources for it."""
 
     @abstractmethod
     def poll(self) -> list[tuple[Track, Began | Outcome]]:
-        """Return what has happened since, without waiting; each cell begins at most once and ends once."""
+        """Return the events since the last call, without waiting; each cell begins at most once and ends once."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End all processes, and come back when they have ended."""
+        """Stop all processes, and return when they have ended."""
 
 
 @final
 class LocalWorkers(Workers):
-    """So many processes at once on this machine."""
+    """Up to `jobs` processes at once on this machine."""
 
     def __init__(self, command: Callable[[int], list[str]], *, logs: Path, jobs: int, threads: int) -> None:
         self._command, self._logs, self._jobs, self._threads = command, logs, jobs, threads
@@ -72,18 +72,18 @@ class LocalWorkers(Workers):
 
     @property
     def room(self) -> bool:
-        """Whether another may be handed over now."""
+        """Whether another cell can be started now."""
         return len(self._running) < self._jobs
 
     @property
     def busy(self) -> bool:
-        """Whether any that was handed over has not ended."""
+        """Whether any process is running."""
         return bool(self._running)
 
     def start(self, track: Track) -> None:
         """Start the process of a cell."""
         with open(self._logs / f"{track.name}.log", "ab") as log:
-            # A session of its own: Ctrl-C is for the pool, which tells the others.
+            # A session of its own, so that Ctrl-C reaches only the pool, which then stops the processes.
             process = subprocess.Popen(  # noqa: S603  # our own program, without a shell
                 self._command(track.index),
                 stdin=subprocess.DEVNULL,
@@ -96,7 +96,7 @@ class LocalWorkers(Workers):
         self._fresh.append(track)
 
     def poll(self) -> list[tuple[Track, Began | Outcome]]:
-        """Return which processes have begun and ended since."""
+        """Return the processes that have started and ended since the last call."""
         events: list[tuple[Track, Began | Outcome]] = [(track, Began()) for track in self._fresh]
         self._fresh.clear()
         for pid, (track, process) in list(self._running.items()):
@@ -107,7 +107,7 @@ class LocalWorkers(Workers):
         return events
 
     def stop(self) -> None:
-        """End all processes: at each moment what is on disk is whole, and they need no more than a moment."""
+        """Terminate all processes, and kill those that do not exit within their grace period."""
         for _, process in self._running.values():
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS + STOP_SECONDS
@@ -121,10 +121,10 @@ class LocalWorkers(Workers):
 
 
 def thread_settings(threads: int) -> Mapping[str, str]:
-    """Return what tells the libraries of a process how many threads it has."""
+    """Return the environment variables that set the number of threads of a process."""
     return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def python_command(*words: str) -> list[str]:
-    """Return the command that starts this program again."""
+    """Return a command line of monotau for this Python."""
     return [sys.executable, "-m", "monotau", *words]

@@ -1,4 +1,4 @@
-"""Runs the cells of a suite as Ray tasks, each of which minds the same process that a local suite would start."""
+"""Runs the cells of a suite as Ray tasks, each of which supervises the process that a local suite would start."""
 
 import inspect
 import time
@@ -20,23 +20,24 @@ if prctl:
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Becomes the command that follows, which the kernel ends together with its parent: PR_SET_PDEATHSIG is 1.
+"""A program that executes the command in its arguments, which the kernel kills when its parent dies
+(PR_SET_PDEATHSIG is 1).
 
-A program of its own, because code that runs between fork and exec may find locks held by threads that are no more.
+It is a separate program because code between fork and exec may deadlock on locks that other threads held.
 """
 
 FORCE_SECONDS = 3.0
-"""For the news of a task that was ended by force."""
+"""Time to wait for tasks that were cancelled by force."""
 
 
-def minder() -> Callable[..., Generator[str | int]]:
+def make_supervisor() -> Callable[..., Generator[str | int]]:
     """Return the function that tasks run.
 
-    It is made here so that Ray sends it as a whole: a function of a module would have each of Ray's processes import
-    this package, and with it torch, beside the run that does the work.
+    It is a nested function so that Ray pickles it by value. A module-level function would make each of Ray's worker
+    processes import this package, and with it torch, in addition to the run itself.
     """
 
-    def mind(tether: str, words: list[str], log: str, settings: Mapping[str, str], grace: float) -> Any:
+    def supervise(tether: str, words: list[str], log: str, settings: Mapping[str, str], grace: float) -> Any:
         import os
         import signal
         import subprocess
@@ -45,11 +46,11 @@ def minder() -> Callable[..., Generator[str | int]]:
 
         import ray
 
-        # By this Ray interrupts a task; a driver that was started in the background of a script passes on its deafness.
+        # Ray cancels a task with SIGINT, which is ignored if a script started the driver in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         node = os.getppid()
         yield ray.util.get_node_ip_address()
-        # What Ray puts before our packages is for its own processes.
+        # Ray puts entries on the path that are for its own processes only.
         own = os.path.dirname(ray.__file__)
         path = [entry for entry in sys.path if entry and not entry.startswith(own)]
         with open(log, "ab") as file:
@@ -64,11 +65,11 @@ def minder() -> Callable[..., Generator[str | int]]:
         try:
             while process.poll() is None:
                 if os.getppid() != node:
-                    # Ray's process for this node is no more. Ray would let this one go on, unknown to all, while the
-                    # run is given to another node; leaving at once tells the driver, and ends the run.
+                    # The raylet of this node has died. Ray would let this process run on as an orphan while the cell is
+                    # restarted on another node; exiting at once tells the driver, and ends the run.
                     os._exit(1)
                 time.sleep(0.1)
-        finally:  # a task that is cancelled is interrupted in its sleep
+        finally:  # cancelling the task raises KeyboardInterrupt in the sleep
             if process.poll() is None:
                 process.terminate()
                 try:
@@ -78,12 +79,12 @@ def minder() -> Callable[..., Generator[str | int]]:
                     process.wait()
         yield process.returncode
 
-    return mind
+    return supervise
 
 
 @final
 class RayWorkers(Workers):
-    """Hands cells to the cluster that this process has joined; what runs where and when is Ray's to decide."""
+    """Submits cells to the Ray cluster that this process is connected to; Ray schedules them."""
 
     def __init__(
         self,
@@ -98,81 +99,81 @@ class RayWorkers(Workers):
 
         self._command, self._requests, self._logs, self._jobs = command, requests, logs, jobs
         self._settings = thread_settings(threads)
-        # Tried again by the pool alone, which knows how far a run has come.
-        # Unwrapped: where types are checked as the program runs, what checks them is no generator function.
-        self._task = ray.remote(max_retries=0, num_returns="streaming")(inspect.unwrap(minder()))
-        self._handed: dict[Any, Track] = {}
-        self._begun: set[Any] = set()  # of these
+        # Only the pool retries, because it knows how far a run has come.
+        # Unwrapped, because the wrapper of run-time type checks is not a generator function.
+        self._task = ray.remote(max_retries=0, num_returns="streaming")(inspect.unwrap(make_supervisor()))
+        self._submitted: dict[Any, Track] = {}
+        self._begun: set[Any] = set()  # the submitted tasks that have started
 
     @property
     def room(self) -> bool:
-        """Whether another may be handed over: all at once, so that a cluster that can grow sees what is wanted."""
-        return self._jobs is None or len(self._handed) < self._jobs
+        """Whether another cell can be submitted; without --jobs all are, so that an autoscaler sees the demand."""
+        return self._jobs is None or len(self._submitted) < self._jobs
 
     @property
     def busy(self) -> bool:
-        """Whether any that was handed over has not ended."""
-        return bool(self._handed)
+        """Whether any submitted cell has not ended."""
+        return bool(self._submitted)
 
     def start(self, track: Track) -> None:
-        """Hand a cell to Ray."""
+        """Submit a cell to Ray."""
         options = self._requests(track.index).options()
         task = self._task.options(name=f"monotau {track.name}", **options).remote(
             TETHER,
-            self._command(track.index)[1:],  # by the Python of the node
+            self._command(track.index)[1:],  # the node's own Python replaces the first word
             str(self._logs / f"{track.name}.log"),
             dict(self._settings),
             GRACE_SECONDS + STOP_SECONDS / 2,
         )
-        self._handed[task] = track
+        self._submitted[task] = track
 
     def poll(self) -> list[tuple[Track, Began | Outcome]]:
-        """Return which tasks have begun and ended since."""
+        """Return the tasks that have started and ended since the last call."""
         import ray
 
-        if not self._handed:
+        if not self._submitted:
             return []
-        ready, _ = ray.wait([*self._handed], num_returns=len(self._handed), timeout=0)
+        ready, _ = ray.wait([*self._submitted], num_returns=len(self._submitted), timeout=0)
         events: list[tuple[Track, Began | Outcome]] = []
         for task in ready:
             event = _next(task)
             if event is None:
                 continue
-            events.append((self._handed[task], event))
+            events.append((self._submitted[task], event))
             if isinstance(event, Outcome):
-                del self._handed[task]
+                del self._submitted[task]
                 self._begun.discard(task)
             else:
                 self._begun.add(task)
         return events
 
     def stop(self) -> None:
-        """Cancel all tasks, which tell their processes; those that do not listen are ended by force."""
+        """Cancel all tasks, which terminate their processes; tasks that do not end in time are cancelled by force."""
         import ray
 
         for force, seconds in ((False, GRACE_SECONDS + STOP_SECONDS), (True, FORCE_SECONDS)):
-            for task in self._handed:
+            for task in self._submitted:
                 ray.cancel(task, force=force)
             deadline = time.monotonic() + seconds
-            while self._begun and time.monotonic() < deadline:  # the others have no process yet, and now get none
+            while self._begun and time.monotonic() < deadline:  # tasks that have not begun have no process to wait for
                 self.poll()
                 time.sleep(0.05)
-        self._handed.clear()
+        self._submitted.clear()
         self._begun.clear()
 
 
 def _next(task: Any) -> Began | Outcome | None:
-    """Take what a task has to say next, if it is there."""
+    """Return the next event of a task, or None if there is none yet."""
     import ray
     from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 
     try:
-        # Not next(task): of a task that was cancelled, that may wait for ever for a last word which never comes.
+        # Not next(task), which may block forever on a cancelled task.
         if (said := task._next_sync(timeout_s=0)).is_nil():
             return None
         said = ray.get(said)
     except StopIteration:
-        return Outcome(None, "its task ended without a word")
+        return Outcome(None, "its task ended without a result")
     except (RayTaskError, RuntimeEnvSetupError) as error:
         return Outcome(None, in_one_line(error)[-400:])
     except RayError as error:

@@ -1,4 +1,4 @@
-"""A suite as a Slurm job array: one task for each cell, each of which goes on where it was cut off."""
+"""Writes a suite as a Slurm job array with one task per cell, which resumes if it was interrupted."""
 
 import shlex
 from pathlib import Path
@@ -7,7 +7,7 @@ MINUTES_TO_STOP = 2
 
 
 def array_script(name: str, out: Path, cells: int, threads: int, gigabytes: int, words: list[str]) -> str:
-    """Return a script for sbatch; `words` is the command that runs the cell whose index is added to it."""
+    """Return a script for sbatch; `words` is the command that runs a cell, to which the script adds `--index`."""
     command = " ".join(shlex.quote(word) for word in words)
     return f"""#!/bin/bash
 #SBATCH --job-name={shlex.quote(f"monotau-{name}")}
@@ -19,8 +19,8 @@ def array_script(name: str, out: Path, cells: int, threads: int, gigabytes: int,
 #SBATCH --open-mode=append
 #SBATCH --signal=TERM@{MINUTES_TO_STOP * 60}
 #SBATCH --output={out.resolve() / "logs" / "slurm_%A_%a.log"}
-# A task that is cut off, by time or by others, goes on from its last checkpoint when it is started again.
-# Tasks that ran out of time are started again by submitting this script again; finished ones only say so.
+# A task that was preempted or ran out of time resumes from its last checkpoint when it is started again.
+# Submit this script again to restart tasks that ran out of time; finished tasks exit at once.
 # For a GPU add: #SBATCH --gres=gpu:1
 export OMP_NUM_THREADS={threads} OMP_WAIT_POLICY=PASSIVE
 exec srun {command} --index "$SLURM_ARRAY_TASK_ID"
