@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,19 @@ def state_of(directory: Path, wanted: Mapping[str, Any]) -> str:
     if held != wanted:
         settings = _differences(held, wanted)
         raise ConfigError(
-            f"the run directory {directory} holds another run: it differs in {', '.join(settings[:5])}"
-            f"{' and more' if len(settings) > 5 else ''}; use another directory."
+            f"the run directory {directory} holds another run{_other_version(directory)}: it differs in "
+            f"{', '.join(settings[:5])}{' and more' if len(settings) > 5 else ''}; use another directory."
         )
     return "finished" if RESULT in names else "unfinished"
+
+
+def _other_version(directory: Path) -> str:
+    """Name the version of monotau that started a run, if it is another one and known: settings change with versions."""
+    try:
+        writer = read_json(directory / PROVENANCE)["starts"][0]["packages"]["monotau"]
+    except (ConfigError, KeyError, IndexError, TypeError):
+        return ""
+    return f", started by monotau {brief(writer)}" if writer != version("monotau") else ""
 
 
 def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
