@@ -1,4 +1,4 @@
-"""Counts the lines and files to read between the command line and the gradient, by transitive imports.
+"""Counts the lines and files to read between `monotau train` and the gradient, by transitive imports.
 
 Every `monotau` module that is imported, directly or not, counts with its non-blank lines. "One algorithm" is
 `ndqfn-dpe` on vectors, without the modules of other heads, explorers, replays, distributions and environments, which
@@ -23,7 +23,7 @@ OTHER_KINDS = {
 STARTS: dict[str, tuple[str, Collection[str], int]] = {
     "the training loop, one algorithm": ("learning.train", OTHER_KINDS, 3_200),
     "the training loop, the whole family": ("learning.train", (), 5_000),
-    "the command line, the whole family": ("cli", (), 6_500),
+    "monotau train, the whole family": ("runs.command", (), 6_500),
 }
 """The starting module, the modules left out, and the line budget."""
 

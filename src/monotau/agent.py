@@ -16,14 +16,13 @@ from torch import Tensor
 from monotau.config.parse import to_plain
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.resolve import Resolved, resolve
-from monotau.config.schema import KINDS, Config
-from monotau.distributed.collector import make_collector
-from monotau.distributed.connect import LOCAL
+from monotau.config.schema import KINDS, LOCAL, Config
 from monotau.distributions import MEAN, Distribution, Risk
-from monotau.envs import EnvFactory, EnvSource
 from monotau.envs.atari import default_protocol, is_atari
+from monotau.envs.make import EnvFactory, EnvSource
 from monotau.errors import ConfigError, MissingExtra, StorageFault, brief
 from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.collector import Collector, LocalCollector
 from monotau.learning.evaluate import Evaluation, evaluate
 from monotau.learning.policy import Policy
 from monotau.learning.train import Training
@@ -213,7 +212,12 @@ class Agent:
             (0, 0)
         """
         envs = self._envs()
-        collector = make_collector(self.config, envs, self.networks, display.say, ray)
+        if self.config.actors:
+            from monotau.distributed.collector import RayCollector  # not needed without actors
+
+            collector: Collector = RayCollector(self.config, envs, self.networks, display.say, ray)
+        else:
+            collector = LocalCollector(self.config, envs, self.networks)
         return Training(self.config, envs, self.networks, collector, log, display)
 
     def evaluate(

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from monotau.agent import Agent, resolve_for
 from monotau.config.presets import DEFAULT_PRESET
-from monotau.distributed.connect import LOCAL
+from monotau.config.schema import LOCAL
 from monotau.envs import EnvSource
 from monotau.runs.runner import train_into
 

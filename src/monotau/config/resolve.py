@@ -9,9 +9,10 @@ from monotau.config.parse import kind_of, override
 from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES, default_profile
 from monotau.config.schema import KINDS, Config
-from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
 from monotau.envs.atari import default_protocol
-from monotau.envs.make import EnvSource
+from monotau.envs.config import EnvConfig
+from monotau.envs.make import EnvFactory, EnvSource
+from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, brief, unknown_name
 from monotau.networks import TORSOS, default_torso
 

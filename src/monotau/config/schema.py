@@ -16,6 +16,9 @@ from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig
 from monotau.networks.optimiser import OptimiserConfig
 from monotau.replay import REPLAYS, ReplayConfig, Uniform
 
+LOCAL = "local"
+"""Address of a Ray of one's own on this machine, for actors and suites."""
+
 KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORERS, ReplayConfig: REPLAYS}
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Integer, Shaped
 
 from monotau.config.schema import Config
-from monotau.envs import EnvFactory, EnvSource
+from monotau.envs.make import EnvFactory, EnvSource
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.policy import RandomActions
 from monotau.learning.rollout import Rollout

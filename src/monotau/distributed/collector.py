@@ -19,11 +19,11 @@ import torch
 from monotau.config.schema import Config
 from monotau.distributed.actor import CollectRequest, Experience, RolloutActor, Weights
 from monotau.distributed.connect import connected
-from monotau.envs import EnvFactory
+from monotau.envs.make import EnvFactory
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
 from monotau.explorers.base import drain_means
 from monotau.learning.agent_networks import AgentNetworks
-from monotau.learning.collector import Collector, LocalCollector, StepBatch
+from monotau.learning.collector import Collector, StepBatch
 from monotau.machine import cores
 from monotau.replay import ALL_LANES
 
@@ -240,12 +240,3 @@ class RayCollector(Collector):
         slot.handle = self._start_actor(slot.number, slot.life)
         self._say(f"[yellow]warning:[/] actor {slot.number} died and was replaced ({reason[:120]})")
         return lost_steps
-
-
-def make_collector(
-    config: Config, envs: EnvFactory, networks: AgentNetworks, say: Callable[[str], None], address: str
-) -> Collector:
-    """Return the configured collector: Ray actors, or environments in this process."""
-    if config.actors:
-        return RayCollector(config, envs, networks, say, address)
-    return LocalCollector(config, envs, networks)

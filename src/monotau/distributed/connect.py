@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
+from monotau.config.schema import LOCAL
 from monotau.errors import ConfigError, MissingExtra, in_one_line
 from monotau.machine import cores
 
-LOCAL = "local"
 """The address that starts a private Ray instance."""
 
 REACH_SECONDS = 3.0

@@ -1,6 +1,7 @@
 """The built-in environment ids: our own, MinAtar's, Gymnasium's small ones and Atari's."""
 
 import difflib
+import importlib
 import importlib.util
 import re
 from collections.abc import Iterable
@@ -8,27 +9,29 @@ from collections.abc import Iterable
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from monotau.envs.deep_sea import DeepSea
 from monotau.envs.games import ATARI57, id_of
-from monotau.envs.inventory import Inventory
-from monotau.envs.probes import Chain, Coin, Grid, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
-from monotau.envs.returns import HeavyTail, LargeReturns, LongChain, NegativeReturns
 from monotau.errors import ConfigError, MissingExtra
 
-OWN: dict[str, tuple[type[gym.Env], str]] = {  # a new environment: one class, one line here
-    "monotau/DeepSea-v0": (DeepSea, "deep exploration: one of 2^size action sequences pays (size, stochastic)"),
-    "monotau/Inventory-v0": (Inventory, "order stock under weekly demand, returns of thousands (reward_scale)"),
-    "monotau/Coin-v0": (Coin, "probe: one toss, +1 or -1"),
-    "monotau/TwoStepCoin-v0": (TwoStepCoin, "probe: two tosses in a row"),
-    "monotau/TwoShapes-v0": (TwoShapes, "probe: two actions whose returns are normal and exponential"),
-    "monotau/TwoSpreads-v0": (TwoSpreads, "probe: two actions with the same mean and different spreads"),
-    "monotau/LargeReturns-v0": (LargeReturns, "probe: normal and exponential returns around 2400"),
-    "monotau/NegativeReturns-v0": (NegativeReturns, "probe: normal and exponential returns around -2400"),
-    "monotau/HeavyTail-v0": (HeavyTail, "probe: heavy-tailed returns, Student's t and Pareto"),
-    "monotau/LongChain-v0": (LongChain, "probe: 50 normal rewards in a row"),
-    "monotau/TimeLimit-v0": (TimeLimit, "probe: reward 1 in every step, truncated after 10 steps"),
-    "monotau/Chain-v0": (Chain, "probe: a reward at the right end of a chain of states (length)"),
-    "monotau/Grid-v0": (Grid, "probe: a grid without rewards, to count visits (size, horizon)"),
+OWN: dict[str, tuple[str, str]] = {  # a new environment: one class, one line here
+    "monotau/DeepSea-v0": (
+        "deep_sea:DeepSea",
+        "deep exploration: one of 2^size sequences pays (size, stochastic)",
+    ),
+    "monotau/Inventory-v0": (
+        "inventory:Inventory",
+        "order stock under demand, returns of thousands (reward_scale)",
+    ),
+    "monotau/Coin-v0": ("probes:Coin", "probe: one toss, +1 or -1"),
+    "monotau/TwoStepCoin-v0": ("probes:TwoStepCoin", "probe: two tosses in a row"),
+    "monotau/TwoShapes-v0": ("probes:TwoShapes", "probe: two actions whose returns are normal and exponential"),
+    "monotau/TwoSpreads-v0": ("probes:TwoSpreads", "probe: two actions with the same mean and different spreads"),
+    "monotau/LargeReturns-v0": ("returns:LargeReturns", "probe: normal and exponential returns around 2400"),
+    "monotau/NegativeReturns-v0": ("returns:NegativeReturns", "probe: normal and exponential returns around -2400"),
+    "monotau/HeavyTail-v0": ("returns:HeavyTail", "probe: heavy-tailed returns, Student's t and Pareto"),
+    "monotau/LongChain-v0": ("returns:LongChain", "probe: 50 normal rewards in a row"),
+    "monotau/TimeLimit-v0": ("probes:TimeLimit", "probe: reward 1 in every step, truncated after 10 steps"),
+    "monotau/Chain-v0": ("probes:Chain", "probe: a reward at the right end of a chain of states (length)"),
+    "monotau/Grid-v0": ("probes:Grid", "probe: a grid without rewards, to count visits (size, horizon)"),
 }
 
 MINATAR_PREFIX = "MinAtar/"
@@ -58,9 +61,18 @@ BOX2D = {"LunarLander"}
 
 def register_own() -> None:
     """Register our ids with Gymnasium; calling it again has no effect."""
-    for env_id, (env, _) in OWN.items():
+    for env_id, (place, _) in OWN.items():
         if env_id not in gym.registry:
-            gym.register(id=env_id, entry_point=f"{env.__module__}:{env.__qualname__}")
+            gym.register(id=env_id, entry_point=f"monotau.envs.{place}")
+
+
+def own_class(env_id: str) -> type[gym.Env] | None:
+    """Return the class of one of our environments, or None for another id."""
+    if env_id not in OWN:
+        return None
+    module, name = OWN[env_id][0].split(":")
+    found: type[gym.Env] = getattr(importlib.import_module(f"monotau.envs.{module}"), name)
+    return found
 
 
 def register_minatar() -> None:

@@ -10,7 +10,9 @@ from torch import Tensor
 from monotau.config.parse import override, to_plain
 from monotau.config.resolve import resolve_for_spec, split_names
 from monotau.config.schema import KINDS, Config
-from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
+from monotau.envs.config import EnvConfig
+from monotau.envs.make import EnvFactory
+from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, brief
 from monotau.runs.files import Record, read_json, to_record, write_json
 from monotau.runs.layout import AGENT, BEST_AGENT, CONFIG

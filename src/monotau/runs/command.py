@@ -18,8 +18,7 @@ from monotau.config.command_line import parse
 from monotau.config.parse import read_settings
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.resolve import resolve, split_names, with_kinds
-from monotau.config.schema import Config
-from monotau.distributed.connect import LOCAL
+from monotau.config.schema import LOCAL, Config
 from monotau.distributions import RISKS, Risk
 from monotau.errors import ConfigError
 from monotau.explorers import EXPLORERS

@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 
 from monotau.config.resolve import Resolved
-from monotau.distributed.connect import LOCAL
+from monotau.config.schema import LOCAL
 from monotau.errors import ConfigError
 from monotau.learning.agent_networks import AgentNetworks, pick_device
 from monotau.learning.train import layout_of

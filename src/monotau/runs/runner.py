@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,9 +11,7 @@ from rich.markup import escape
 
 from monotau.agent import Agent
 from monotau.config.resolve import Resolved, usual_profile
-from monotau.config.schema import Config
-from monotau.distributed.collector import connected_for_actors
-from monotau.distributed.connect import LOCAL
+from monotau.config.schema import LOCAL, Config
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, brief
 from monotau.learning.evaluate import Evaluation
 from monotau.learning.train import Training
@@ -72,12 +70,21 @@ def train_into(
         )
     else:
         plan_memory(resolved, display.say, force=force, ray=ray)
-        with connected_for_actors(config, resolved.envs, ray):
+        with _connected_to_ray(resolved, ray):
             agent = Agent.of(resolved)
             training = agent.start_training(Log(), display, ray)
             with _locked_directory(directory, config):
                 _train(Checkpoints(directory, config), agent, training, directory, draw)
     _report(directory, display)
+
+
+def _connected_to_ray(resolved: Resolved, ray: str) -> AbstractContextManager[None]:
+    """Connect to Ray if there are actors, before anything is written; without actors do nothing."""
+    if not resolved.config.actors:
+        return nullcontext()
+    from monotau.distributed.collector import connected_for_actors  # not needed without actors
+
+    return connected_for_actors(resolved.config, resolved.envs, ray)
 
 
 @contextmanager

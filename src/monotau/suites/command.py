@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from monotau.config.resolve import Resolved
-from monotau.distributed.connect import LOCAL, check_address, cluster_nodes, connected
+from monotau.config.schema import LOCAL
+from monotau.distributed.connect import check_address, cluster_nodes, connected
 from monotau.distributed.nodes import check_nodes
 from monotau.distributed.resources import FINEST, Request, check_room, check_share, counted
 from monotau.errors import ConfigError, check_least

@@ -11,9 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from monotau.agent import Agent
-from monotau.envs import Grid, Probe
-from monotau.envs.catalog import OWN
-from monotau.envs.probes import Outcomes, Truth
+from monotau.envs.catalog import own_class
+from monotau.envs.probes import Grid, Outcomes, Probe, Truth
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.report.agents import load_agent
 from monotau.report.comparison import RunComparison, RunsByEnv, group_by_env
@@ -85,8 +84,8 @@ def truth_sections(comparison: RunComparison, notify: Notify) -> list[Section]:
 
 def knows_truth(run: RunRecord) -> bool:
     """Whether an environment knows its return distributions; Grid, where all returns are 0, has no state numbers."""
-    world, _ = OWN.get(run.settings.get("env.id", run.env), (object, ""))
-    return issubclass(world, Probe) and world is not Grid
+    world = own_class(run.settings.get("env.id", run.env))
+    return world is not None and issubclass(world, Probe) and world is not Grid
 
 
 Distances = Mapping[str, Mapping[str, Sequence[float]]]
