@@ -14,6 +14,7 @@ import pytest
 import torch
 from benchmarks.endings import contents
 
+import monotau
 from monotau.agent import Agent
 from monotau.cli import main
 from monotau.config.presets import PRESETS
@@ -68,7 +69,7 @@ def one_line(err):
 
 
 REFUSED = [
-    (["fly"], "the command 'fly' is unknown. Allowed: train, evaluate, suite, scores, report, list."),
+    (["fly"], "the command 'fly' is unknown. Allowed: evaluate, list, report, scores, suite, train."),
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
     (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),
@@ -546,3 +547,11 @@ def test_settings_are_resolved_and_an_environment_is_made_once(call, monkeypatch
     assert len(made) == 1
     call("train", "--env", "Acrobot-v1", "--env.num-envs", "2", "--show")
     assert [config.num_envs for config, _ in made[1:]] == [1, 2]  # settings of the environment itself make it anew
+
+
+def test_the_version_is_printed(call):
+    assert call("--version") == (0, f"monotau {monotau.__version__}\n", "")
+
+
+def test_a_misspelt_command_is_refused_with_the_nearest(refused):
+    assert refused("trian").startswith("the command 'trian' is unknown. Did you mean 'train'?")

@@ -87,7 +87,7 @@ class Agent:
         """Make an agent from resolved settings.
 
         Args:
-            resolved: Settings and environment, as `monotau.config.presets.resolve` returns them.
+            resolved: Settings and environment, as `monotau.config.resolve.resolve` returns them.
 
         Returns:
             An agent that has learned nothing yet.

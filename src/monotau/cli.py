@@ -5,6 +5,7 @@ Each command imports its module when it is called: torch and matplotlib take sec
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, unknown_name
@@ -46,9 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not words or words[0] in ("-h", "--help"):
         console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
         return
+    if words[0] == "--version":
+        console.print(f"monotau {version('monotau')}", highlight=False)
+        return
     try:
         if words[0] not in commands:
-            raise ConfigError(f"the command {words[0]!r} is unknown. Allowed: {', '.join(commands)}.")
+            raise unknown_name("the command", words[0], commands)
         commands[words[0]](words[1:], console)
     except ConfigError as error:
         _fail(str(error), 2)

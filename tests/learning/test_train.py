@@ -128,3 +128,13 @@ def test_what_is_evaluated_and_shown_is_the_average_where_there_is_one(sync, nam
     assert agent.networks.evaluation_policy.network is network
     other = agent.networks.learner.target if name == "online" else agent.networks.learner.online
     assert not torch.equal(other.predict(torch.from_numpy(observation), torch.empty(1, 0)).mean()[0], expected)
+
+
+def test_a_training_that_never_starts_to_learn_says_so_once():
+    settings = SMALL | {"head": {"hidden": 8}, "replay": {"warmup_steps": 300, "capacity_steps": 500}}
+    agent = Agent("CartPole-v1", "dqn", **settings).learn(200)
+    (line,) = [line for line in agent.history if line["kind"] == "warning"]
+    assert (line["rule"], line["step"]) == ("no_updates", 200)
+    assert line["text"].startswith("learning never started: there were 200 steps, but replay.warmup_steps is 300;")
+    assert agent.learn(200)._training.updates > 0
+    assert [line["kind"] for line in agent.history].count("warning") == 1

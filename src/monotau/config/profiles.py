@@ -82,12 +82,14 @@ PROFILES: Mapping[str, Profile] = {
         torsos={"nature": "compact"},
     ),
     "minatar": Profile(
+        decay_share=0.1,
+        warmup_share=0.1,
         settings={
             "steps": 1_000_000,
             "iteration_steps": 50_000,
             "log_every_steps": 2_500,
             "head": {"hidden": 128},
-            "epsilon": {"end": 0.01, "decay_steps": 100_000},
+            "epsilon": {"end": 0.01},
             "replay": {"capacity_steps": 100_000, "warmup_steps": 5_000},
             "optimiser": {"learning_rate": 2.5e-4, "epsilon": 0.01 / 32},
             "update": {"batch_size": 32, "every_steps": 2, "sync_every_steps": 1_000},

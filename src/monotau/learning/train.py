@@ -152,9 +152,15 @@ class Training:
             rate = config.optimiser.learning_rate
             raise Divergence(
                 f"{config.preset} on {self.envs.name}, step {self.step}: {divergence}; a lower optimiser.learning_rate "
-                f"(now {rate:g}) or smaller rewards may help."
+                f"(now {rate:g}) or another return_scale may help."
             ) from None
         self.iteration += 1
+        if self.step >= total_steps and not self.updates:
+            self._warn(
+                "no_updates",
+                f"learning never started: there were {self.step:,d} steps, but replay.warmup_steps is "
+                f"{config.replay.warmup_steps:,d}; train for longer, or lower replay.warmup_steps.",
+            )
         return True
 
     def evaluation_due(self, total_steps: int) -> bool:
@@ -245,8 +251,12 @@ class Training:
         self.display.advance(self.step, shown)
         reported = {line.get("rule", "") for line in self.log.of("warning")}
         for finding in findings(self.config, self.log.of("train"), reported):
-            self._write("warning", finding._asdict())
-            self.display.say(f"step {self.step:>9,d}  [yellow]warning:[/] {escape(finding.text)}")
+            self._warn(finding.rule, finding.text)
+
+    def _warn(self, rule: str, text: str) -> None:
+        """Log a warning and show it."""
+        self._write("warning", {"rule": rule, "text": text})
+        self.display.say(f"step {self.step:>9,d}  [yellow]warning:[/] {escape(text)}")
 
 
 class _Window:

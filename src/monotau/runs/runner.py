@@ -228,6 +228,7 @@ def _report(directory: Path, display: Display) -> None:
             f"{path} is not what a run wrote ({brief(str(error))}); remove it, and the same command writes it again."
         ) from None
     display.say(f"files in [bold]{escape(str(directory))}[/]:")
+    width = max(map(len, CONTENTS))
     for name, about in CONTENTS.items():
         if (directory / name).exists():
-            display.say(f"  {name:24s} {about}")
+            display.say(f"  {name:{width}s}  {about}")
