@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--episodes", type=int, default=10)
     given = parser.parse_args()
-    agent = Agent(Thermostat, preset="ndqfn", seed=0, verbose=True)
+    agent = Agent(Thermostat, preset="ndqfn", seed=0, steps=given.steps, verbose=True)
     before = agent.evaluate(given.episodes).line()["return_mean"]
     agent.learn(given.steps)
     after = agent.evaluate(given.episodes).line()["return_mean"]

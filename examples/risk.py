@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=3_000)
     given = parser.parse_args()
-    agent = Agent("monotau/TwoSpreads-v0", preset="ndqfn", seed=0)
+    agent = Agent("monotau/TwoSpreads-v0", preset="ndqfn", seed=0, steps=given.steps)
     agent.learn(given.steps)
     state = 0
     returns = agent.distribution(state)

@@ -119,7 +119,7 @@ class Agent:
 
         Examples:
             >>> from monotau import Agent
-            >>> agent = Agent("CartPole-v1", "dqn", log_every_steps=50).learn(100)
+            >>> agent = Agent("CartPole-v1", "dqn", steps=100, log_every_steps=50).learn(100)
             >>> [(line["kind"], line["step"]) for line in agent.history]
             [('train', 50), ('train', 100)]
         """
@@ -153,6 +153,9 @@ class Agent:
 
     def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL) -> "Agent":
         """Train for `total_steps` more environment steps.
+
+        Warm-up, epsilon and the learning rate follow the setting `steps`, whose default depends on the environment:
+        for a training of another length pass it to `Agent`, as in `Agent(env, steps=5_000).learn(5_000)`.
 
         Args:
             total_steps: Steps to train for; a multiple of `env.num_envs`.

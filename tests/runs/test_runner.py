@@ -59,7 +59,7 @@ def test_a_run_leaves_every_file_it_names_and_no_other(finished):
     directory, text = finished
     for pattern, about in CONTENTS.items():
         assert len(list(directory.glob(pattern))) == 1, pattern
-        assert f"{pattern:24s} {about}" in text
+        assert f"{pattern:{max(map(len, CONTENTS))}s}  {about}" in text
     assert {path.name for path in directory.iterdir() if path.name.startswith(".")} == {".lock"}
     assert len(list(directory.iterdir())) == len(CONTENTS) + 1
     assert {path.name for path in (directory / "agent").iterdir()} == {"agent.json", "weights.safetensors"}
