@@ -173,7 +173,9 @@ class Agent:
 
         Examples:
             >>> from monotau import Agent
-            >>> agent = Agent("CartPole-v1", "dqn", evaluation={"episodes": 2}).learn(100, evaluated=True)
+            >>> agent = Agent("CartPole-v1", "dqn", steps=100, evaluation={"episodes": 2})
+            >>> agent.learn(100, evaluated=True).steps
+            100
             >>> [line["kind"] for line in agent.history]
             ['eval']
         """
