@@ -1,5 +1,7 @@
 """The documentation is whole: links lead somewhere, settings are described, and the README keeps its form and runs."""
 
+import ast
+import importlib
 import importlib.util
 import re
 import typing
@@ -125,3 +127,11 @@ def test_the_project_names_its_paper_and_version():
     assert cited["version"] == re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     assert cited["references"][0]["url"] == "https://arxiv.org/abs/2105.06696"
     assert f"## {cited['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.py")), ids=lambda path: path.name)
+def test_scripts_of_the_pages_import_what_exists(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("monotau"):
+            module = importlib.import_module(str(node.module))
+            assert all(hasattr(module, alias.name) for alias in node.names), f"{path.name}: {node.module}"

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from monotau import Agent
-from monotau.report.figures import COLOURS, new_figure
+from monotau.report.plotting import COLOURS, new_figure
 
 FRAMES_PER_SECOND = 20
 SECONDS = 8
