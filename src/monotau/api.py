@@ -10,6 +10,7 @@ from monotau.agent import Agent, resolve_for
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.schema import LOCAL
 from monotau.envs import EnvSource
+from monotau.runs.layout import AGENT
 from monotau.runs.runner import train_into
 
 
@@ -71,4 +72,4 @@ def train_agent(
     directory = Path(out)
     resolved = resolve_for(env, preset, layer, profile)
     train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force, ray, draw_run_figures)
-    return Agent.load(directory / "agent", env)
+    return Agent.load(directory / AGENT, env)

@@ -16,20 +16,13 @@ from monotau.report.comparison import RunComparison
 from monotau.report.sections.provenance import settings_sections
 from monotau.results.methods import read_methods
 from monotau.results.published import references
+from tests.support.commands import command_caller
 from tests.support.runs import plain_settings, write_run, write_runs
 
 
 @pytest.fixture
 def call(capsys):
-    def call(*words):
-        code = 0
-        try:
-            main(["report", *map(str, words)])
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return call
+    return command_caller(capsys, "report")
 
 
 @pytest.fixture(scope="module")

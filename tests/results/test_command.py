@@ -7,22 +7,14 @@ import re
 
 import pytest
 
-from monotau.cli import main
 from monotau.results import games_of, published
+from tests.support.commands import command_caller
 from tests.support.runs import write_atari_run as write_run
 
 
 @pytest.fixture
 def call(capsys):
-    def call(*words):
-        code = 0
-        try:
-            main(["scores", *map(str, words)])
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return call
+    return command_caller(capsys, "scores")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from monotau.envs import EnvConfig, EnvFactory
 from monotau.errors import ConfigError
 from monotau.results.read import RunRecord
 from monotau.runs.agent_files import is_safe_to_make
+from monotau.runs.layout import AGENT, BEST_AGENT
 from monotau.runs.manifest import newest_agent
 
 
@@ -17,11 +18,11 @@ def may_create_env(run: RunRecord) -> bool:
 
 def load_agent(run: RunRecord) -> Agent:
     """Load the final agent of a run, or that of its newest checkpoint, together with its environment."""
-    place = run.directory / "agent"
+    place = run.directory / AGENT
     damages: list[str] = []
     if not os.path.isdir(place):
         checkpoint, damages = newest_agent(run.directory)
-        place = checkpoint or run.directory / "best_agent"
+        place = checkpoint or run.directory / BEST_AGENT
     if not os.path.isdir(place):
         raise ConfigError(f"{run.directory} contains no agent: {damages[0] if damages else 'none was saved yet.'}")
     agent = Agent.load(place)

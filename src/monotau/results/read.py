@@ -15,16 +15,14 @@ from typing import Any, Literal, NamedTuple, final
 from monotau.envs import EnvConfig
 from monotau.errors import ConfigError, brief
 from monotau.runs.files import read_json
-from monotau.runs.layout import METRICS, PROVENANCE
-from monotau.runs.metrics import Line, read_lines
+from monotau.runs.layout import CHECKPOINTS, CONFIG, DIAGNOSIS, METRICS, PROVENANCE, RESULT
+from monotau.runs.metrics import Line, best_evaluation, read_lines
 from monotau.runs.process import is_held
-
-CONFIG, RESULT, DIAGNOSIS = "config.json", "result.json", "diagnosis.json"
 
 SUITE = "suite.json"
 """Written by a suite next to its runs: the planned runs and the names of their methods."""
 
-RUN_FILES = (CONFIG, METRICS, RESULT, "checkpoints")
+RUN_FILES = (CONFIG, METRICS, RESULT, CHECKPOINTS)
 """A directory with any of these is a run, if perhaps a damaged one."""
 
 LARGEST = 1e100
@@ -76,7 +74,7 @@ class RunRecord:
         evaluations = self.evaluations()
         if not evaluations:
             raise ConfigError(f"{self.directory} has no evaluation yet, so it has no score.")
-        line = evaluations[-1] if measure == "last" else max(evaluations, key=lambda line: line["return_mean"])
+        line = evaluations[-1] if measure == "last" else best_evaluation(evaluations)
         return float(line["return_mean"])
 
     def random_return(self) -> float | None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,11 @@ class Log:
         for file in (self._metrics, self._events):
             if file:
                 file.close()
+
+
+def best_evaluation(evaluations: Iterable[Line]) -> Line:
+    """Return the evaluation with the highest mean return, the first of several."""
+    return max(evaluations, key=lambda line: line["return_mean"])
 
 
 def read_lines(path: Path) -> list[Line]:

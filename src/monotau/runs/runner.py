@@ -31,7 +31,7 @@ from monotau.runs.layout import (
     state_of,
 )
 from monotau.runs.memory import plan_memory
-from monotau.runs.metrics import Line, Log
+from monotau.runs.metrics import Line, Log, best_evaluation
 from monotau.runs.process import Stopped, locked
 from monotau.runs.progress import Display
 from monotau.runs.provenance import record_start
@@ -206,7 +206,7 @@ def _evaluate(agent: Agent, training: Training, directory: Path) -> Evaluation:
 
 def _best(lines: Sequence[Line]) -> Line:
     """Return step, return and standard deviation of the best evaluation, the earliest if there are several."""
-    best = max((line for line in lines if line.get("policy") == "greedy"), key=lambda line: line["return_mean"])
+    best = best_evaluation(line for line in lines if line.get("policy") == "greedy")
     return {name: best[name] for name in ("step", "return_mean", "return_std", "episodes")}
 
 
