@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
     "head": {"hidden": 64, "knots": 9, "online_fractions": 8, "target_fractions": 8, "cosines": 16},
     "replay": {"kind": "uniform", "capacity_steps": 100_000, "warmup_steps": 64},
     "optimiser": {"learning_rate": 1e-3, "epsilon": 1e-8},
-    "update": {"batch_size": 64, "every_steps": 1, "sync_every_steps": 100},
+    "update": {"batch_size": 64, "every_steps": 1, "sync": "copy", "sync_every_steps": 100},
     "log_every_steps": 10**9,
     "iteration_steps": 10**9,
 }

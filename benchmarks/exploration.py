@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
     "replay": {"kind": "uniform", "capacity_steps": 10_000, "warmup_steps": 200},
     "optimiser": {"learning_rate": 5e-4},
     # Bonuses are measured a few hundred steps after a sync, when the predictor has caught up with the new target.
-    "update": {"batch_size": 32, "every_steps": 1, "sync_every_steps": 750},
+    "update": {"batch_size": 32, "every_steps": 1, "sync": "copy", "sync_every_steps": 750},
     "iteration_steps": 1_000,
 }
 

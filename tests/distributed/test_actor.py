@@ -48,9 +48,9 @@ def test_an_actor_plays_like_a_local_rollout_with_the_weights_it_received(preset
     for result in results:
         for number in range(len(result)):
             chosen = (rollout.observations, np.array([0.3, 0.0]), explore, fractions, noise, longest)
-            outcome = rollout.step(networks.exploration_policy.act(*chosen))
+            outcome = rollout.step(*networks.exploration_policy.explore(*chosen))
             step = result.step(number)
-            for name in ("frames", "first", "actions", "rewards", "terminated", "truncated"):
+            for name in ("frames", "first", "actions", "rewards", "terminated", "truncated", "random"):
                 np.testing.assert_array_equal(getattr(step, name), getattr(outcome.steps, name), err_msg=name)
             returns.append([returned for _, returned, _ in outcome.returns])
     assert returns == results[0].returns + results[1].returns

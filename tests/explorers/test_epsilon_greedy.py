@@ -8,7 +8,7 @@ from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
 from monotau.learning.learner import Learner
-from monotau.learning.policy import Policy
+from monotau.learning.policy import Policy, RandomActions
 from monotau.networks.layers import Layers, Linear
 from tests.support.networks import random_batch, small_factory
 
@@ -41,6 +41,21 @@ def test_only_rows_that_are_not_random_reach_the_networks(monkeypatch):
         exploration_policy.act(OBSERVATIONS, 0.5, rng, torch.Generator())
         total += 6
     assert abs(sum(rows) - total / 2) < 4 * np.sqrt(total / 4)
+
+
+def test_exploring_says_which_actions_are_random():
+    _, _, exploration_policy, greedy = make_policies()
+    rng, noise = np.random.default_rng(3), RandomActions(6, 3)
+    epsilons = np.array([0.0, 1.0, 0.5, 0.5, 0.0, 1.0])
+    best, seen = greedy.best(OBSERVATIONS, None), []
+    exploration_policy.explorer = None
+    for _ in range(20):
+        actions, random = exploration_policy.explore(OBSERVATIONS, epsilons, rng, None, noise)
+        assert (actions == best)[~random].all()
+        seen.append(random)
+    shares = np.mean(seen, axis=0)
+    assert shares[[0, 1, 4, 5]].tolist() == [0, 1, 0, 1]
+    assert 0 < shares[2] < 1
 
 
 def test_evaluation_runs_neither_target_nor_predictor(monkeypatch):

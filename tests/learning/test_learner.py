@@ -188,20 +188,14 @@ def test_the_target_network_starts_as_a_copy_changes_only_by_sync_and_gets_no_gr
     assert all(torch.equal(p, q) for p, q in zip(learner.online.parameters(), learner.target.parameters(), strict=True))
 
 
-def test_the_average_moves_by_its_share_of_the_way_at_each_update():
-    learner, generator = Learner(small_factory(), double_q=True, average_share=0.25), torch.Generator().manual_seed(0)
-    expected = [p.clone() for p in learner.average.parameters()]
-    for _ in range(3):
-        learner.update(random_batch(), generator, with_current=True)
-        expected = [0.75 * old + 0.25 * new for old, new in zip(expected, learner.online.parameters(), strict=True)]
-    for mean, wanted in zip(learner.average.parameters(), expected, strict=True):
-        torch.testing.assert_close(mean, wanted)
-    assert all(p.grad is None for p in learner.average.parameters())
-    learner.rescale(2.0)
-    other = Learner(small_factory(), double_q=True, average_share=0.25)
-    other.load_state(learner.state())
-    assert all(map(torch.equal, other.average.parameters(), learner.average.parameters()))
-    assert Learner(small_factory(), double_q=True).average is None
+def test_a_partial_sync_moves_the_target_by_that_share_of_the_way():
+    learner = Learner(small_factory(), double_q=True)
+    learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+    before = [p.clone() for p in learner.target.parameters()]
+    learner.sync(0.25)
+    for old, online, target in zip(before, learner.online.parameters(), learner.target.parameters(), strict=True):
+        torch.testing.assert_close(target, 0.75 * old + 0.25 * online)
+    assert all(p.grad is None for p in learner.target.parameters())
 
 
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)

@@ -100,25 +100,49 @@ def test_the_learning_rate_is_logged():
     assert rates == pytest.approx({50: 0.00875, 100: 0.0075, 150: 0.00625, 200: 0.005, 250: 0.005, 300: 0.005})
 
 
-def test_the_target_network_is_copied_when_a_copy_is_due(monkeypatch):
+@pytest.mark.parametrize(("every", "share"), [(4, 0.04), (200, 1.0)])
+def test_an_averaged_target_network_moves_at_every_update_by_its_share(every, share, monkeypatch):
+    shares = []
+    monkeypatch.setattr(Learner, "sync", lambda self, share=1.0: shares.append(share))
+    update = {"batch_size": 4, "every_steps": every, "sync": "average", "sync_every_steps": 100}
+    settings = SMALL | {"head": {"hidden": 8}, "update": update}
+    agent = Agent("CartPole-v1", "dqn", env_settings={"num_envs": 10}, **settings).learn(200)
+    assert shares == [share] * agent._training.updates != []
+
+
+def test_a_copied_target_network_changes_when_a_copy_is_due(monkeypatch):
     syncs = []
-    monkeypatch.setattr(Learner, "sync", lambda self: syncs.append(self))
-    update = {"batch_size": 4, "every_steps": 2, "sync_every_steps": 60}
+    monkeypatch.setattr(Learner, "sync", lambda self, *share: syncs.append(share))
+    update = {"batch_size": 4, "every_steps": 2, "sync": "copy", "sync_every_steps": 60}
     Agent("CartPole-v1", "dqn", **(SMALL | {"head": {"hidden": 8}, "update": update})).learn(200)
-    assert len(syncs) == 3
+    assert syncs == [()] * 3
 
 
-@pytest.mark.parametrize(("steps", "name"), [(0, "online"), (40, "average")])
-def test_the_average_is_evaluated_and_shown_if_there_is_one(steps, name):
-    agent = Agent("CartPole-v1", "ndqfn", **(SMALL | {"update": SMALL["update"] | {"average_steps": steps}})).learn(200)
+@pytest.mark.parametrize(("sync", "name"), [("copy", "online"), ("average", "target")])
+def test_what_is_evaluated_and_shown_is_the_average_where_there_is_one(sync, name):
+    agent = Agent("CartPole-v1", "ndqfn", **(SMALL | {"update": SMALL["update"] | {"sync": sync}})).learn(200)
     network, observation = getattr(agent.networks.learner, name), np.array([[[0.1, 0.2, -0.1, 0.3]]], np.float32)
     shown = agent.distribution(observation[0, 0]).mean() / agent.unit
     expected = network.predict(torch.from_numpy(observation), torch.empty(1, 0)).mean()[0]
     torch.testing.assert_close(shown, expected)
     assert agent.networks.evaluation_policy.network is network
-    if steps:
-        online = agent.networks.learner.online.predict(torch.from_numpy(observation), torch.empty(1, 0)).mean()[0]
-        assert not torch.equal(online, expected)
+    other = agent.networks.learner.target if name == "online" else agent.networks.learner.online
+    assert not torch.equal(other.predict(torch.from_numpy(observation), torch.empty(1, 0)).mean()[0], expected)
+
+
+@pytest.mark.parametrize(("cut", "longest"), [(True, 1), (False, 3)])
+def test_returns_stop_at_the_random_actions_of_the_collector_if_asked_for(cut, longest, monkeypatch):
+    """With epsilon 1 all actions are random, so that every transition has one step."""
+    discounts, update = [], Learner.update
+
+    def spy(self, batch, *rest, **options):
+        discounts.extend(batch.discounts.tolist())
+        return update(self, batch, *rest, **options)
+
+    monkeypatch.setattr(Learner, "update", spy)
+    settings = SMALL | {"gamma": 0.9, "n_step": 3, "cut_at_random": cut, "epsilon": {"start": 1.0, "end": 1.0}}
+    Agent("CartPole-v1", "ndqfn", **settings).learn(200)
+    assert min(discount for discount in discounts if discount) == pytest.approx(0.9**longest)
 
 
 def test_a_training_that_never_starts_to_learn_says_so_once():

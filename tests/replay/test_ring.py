@@ -12,12 +12,17 @@ from monotau.errors import ConfigError
 from monotau.replay import Batch, Layout, Ring, Steps, Uniform
 
 
-def make_ring(*, capacity=64, warmup=1, clip=0.0, lanes=1, shape=(), dtype=np.float32, stack=1, n_step=1, gamma=0.5):
+def make_ring(
+    *, capacity=64, warmup=1, clip=0.0, lanes=1, shape=(), dtype=np.float32, stack=1, n_step=1, gamma=0.5, **more
+):
     config = Uniform(capacity_steps=capacity, warmup_steps=warmup, reward_clip=clip)
-    return Ring(config, lanes=lanes, frame_shape=shape, frame_dtype=dtype, stack=stack, n_step=n_step, gamma=gamma)
+    sizes = {"lanes": lanes, "frame_shape": shape, "frame_dtype": dtype, "stack": stack}
+    return Ring(config, **sizes, n_step=n_step, gamma=gamma, **more)
 
 
-def step(frames, *, first=False, actions=0, rewards=0.0, terminated=False, truncated=False, final_frames=None):
+def step(
+    frames, *, first=False, actions=0, rewards=0.0, terminated=False, truncated=False, final_frames=None, random=None
+):
     frames = np.asarray(frames)
     lanes = len(frames)
     return Steps(
@@ -28,6 +33,7 @@ def step(frames, *, first=False, actions=0, rewards=0.0, terminated=False, trunc
         terminated=np.broadcast_to(terminated, lanes),
         truncated=np.broadcast_to(truncated, lanes),
         final_frames=np.zeros_like(frames) if final_frames is None else np.asarray(final_frames, frames.dtype),
+        random=None if random is None else np.broadcast_to(random, lanes),
     )
 
 
@@ -56,6 +62,25 @@ def test_three_steps_fold_into_one_reward_and_one_discount():
     assert batch.observations[:, -1].tolist() == [1, 2, 3, 4, 5]
     assert batch.next_observations[:, -1].tolist() == [4, 5, 9, 9, 9]
     assert batch.actions.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("cut", "rewards", "discounts", "following"),
+    [
+        (False, [3.0, 6.0, 12.0, 16.0, 16.0], [0.125, 0.125, 0.125, 0.25, 0.5], [4, 5, 9, 9, 9]),
+        # The random first action starts a transition of its own length; the random third action ends the first two.
+        (True, [2.0, 2.0, 12.0, 16.0, 16.0], [0.25, 0.5, 0.125, 0.25, 0.5], [3, 3, 9, 9, 9]),
+    ],
+)
+def test_transitions_end_before_the_next_random_action_if_asked_for(cut, rewards, discounts, following):
+    ring = make_ring(n_step=3, gamma=0.5, cut_at_random=cut)
+    for t in range(5):
+        ends = {"truncated": True, "final_frames": [9]} if t == 4 else {}
+        ring.add(step(frame(t + 1), first=t == 0, rewards=2.0**t, random=t in {0, 2}, **ends))
+    batch = ring.gather(all_valid(ring))
+    assert batch.rewards.tolist() == rewards
+    assert batch.discounts.tolist() == discounts
+    assert batch.next_observations[:, -1].tolist() == following
 
 
 def test_a_termination_within_the_window_makes_the_discount_zero():

@@ -23,6 +23,7 @@ class TwinStep:
     reward: float
     terminated: bool
     truncated: bool
+    random: bool
 
 
 @dataclass
@@ -34,18 +35,20 @@ class TwinEpisode:
 class TwinLane:
     """One lane: its episodes, and how many slots of a ring they would have taken."""
 
-    def __init__(self, slots, stack, n_step, gamma):
+    def __init__(self, slots, stack, n_step, gamma, cut_at_random):
         self.slots, self.stack, self.n_step, self.gamma = slots, stack, n_step, gamma
+        self.cut_at_random = cut_at_random
         self.used = 0
         self.episodes = []
 
-    def add(self, frame, first, action, reward, terminated, truncated, final_frame):
+    def add(self, frame, first, action, reward, terminated, truncated, final_frame, random):
         if first:
             self.episodes.append(TwinEpisode())
             self.recent = deque([0] * self.stack, maxlen=self.stack)
         self.recent.append(frame)
         truncated = truncated and not terminated
-        self.episodes[-1].steps.append(TwinStep(self.used, list(self.recent), action, reward, terminated, truncated))
+        step = TwinStep(self.used, list(self.recent), action, reward, terminated, truncated, random)
+        self.episodes[-1].steps.append(step)
         self.used += 1
         if truncated:
             self.finish(final_frame)
@@ -73,8 +76,12 @@ class TwinLane:
                 oldest_frame_slot = max(start.slot - self.stack + 1, episode.steps[0].slot)
                 if oldest_frame_slot < self.used - self.slots:
                     continue
-                outcome = self.fold(episode, t)
+                outcome = self.fold(episode, t, self.n_step)
                 if outcome is not None:
+                    if self.cut_at_random:
+                        later = episode.steps[t + 1 : t + self.n_step]
+                        steps = next((k for k, step in enumerate(later, 1) if step.random), self.n_step)
+                        outcome = self.fold(episode, t, steps)
                     found[start.observation[-1]] = (start.observation, start.action, *outcome)
         return found
 
@@ -93,9 +100,9 @@ class TwinLane:
                 found.append((start.reward, total))
         return found[::-1]
 
-    def fold(self, episode, t):
+    def fold(self, episode, t, n_step):
         total = 0.0
-        for k in range(self.n_step):
+        for k in range(n_step):
             if t + k == len(episode.steps):
                 return None
             step = episode.steps[t + k]
@@ -104,15 +111,27 @@ class TwinLane:
                 return total, 0.0, episode.steps[t].observation
             if step.truncated:
                 return total, self.gamma ** (k + 1), episode.last_observation
-        if t + self.n_step == len(episode.steps):
+        if t + n_step == len(episode.steps):
             return None
-        return total, self.gamma**self.n_step, episode.steps[t + self.n_step].observation
+        return total, self.gamma**n_step, episode.steps[t + n_step].observation
 
 
 class Play:
     """The same random games played into a ring and into its twin; every frame shows a number of its own."""
 
-    def __init__(self, *, lanes, stack, n_step, gamma, lane_slots, warmup=1, frame_shape=(), frame_dtype=np.int64):
+    def __init__(
+        self,
+        *,
+        lanes,
+        stack,
+        n_step,
+        gamma,
+        lane_slots,
+        cut_at_random=False,
+        warmup=1,
+        frame_shape=(),
+        frame_dtype=np.int64,
+    ):
         self.ring = Ring(
             Uniform(capacity_steps=lanes * lane_slots + lanes - 1, warmup_steps=warmup),
             lanes=lanes,
@@ -121,8 +140,9 @@ class Play:
             stack=stack,
             n_step=n_step,
             gamma=gamma,
+            cut_at_random=cut_at_random,
         )
-        self.twins = [TwinLane(lane_slots, stack, n_step, gamma) for _ in range(lanes)]
+        self.twins = [TwinLane(lane_slots, stack, n_step, gamma, cut_at_random) for _ in range(lanes)]
         self.first = [True] * lanes
         self.shown = 0
         self.frame_shape, self.frame_dtype = frame_shape, frame_dtype
@@ -144,6 +164,7 @@ class Play:
         frames, final_frames = self.new_frames()[lanes], self.new_frames()[lanes]
         actions = [frame % 5 for frame in frames]
         rewards = [float(frame % 7 - 3) for frame in frames]
+        random = [frame // 2 % 4 == 0 for frame in frames]
         terminated = [event in {LOSE_LIFE, DIE, DIE_AT_TIME_OUT} for event in events]
         truncated = [event in {TIME_OUT, DIE_AT_TIME_OUT} for event in events]
         self.ring.add(
@@ -155,10 +176,11 @@ class Play:
                 terminated=np.array(terminated),
                 truncated=np.array(truncated),
                 final_frames=self.picture(final_frames),
+                random=np.array(random),
             ),
             lanes,
         )
-        columns = (frames, self.first[lanes], actions, rewards, terminated, truncated, final_frames)
+        columns = (frames, self.first[lanes], actions, rewards, terminated, truncated, final_frames, random)
         for twin, *row in zip(self.twins[lanes], *columns, strict=True):
             twin.add(*row)
         self.first[lanes] = [event in ENDS_GAME for event in events]
@@ -235,6 +257,7 @@ def games(draw):
         "n_step": n_step,
         "gamma": draw(st.sampled_from([0.0, 0.5, 0.75, 1.0])),  # sums of these powers are exact in float32
         "lane_slots": stack + n_step + 1 + draw(st.integers(0, 8)),
+        "cut_at_random": draw(st.booleans()),
     }
     return options, script
 

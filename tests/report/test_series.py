@@ -48,6 +48,7 @@ def test_syncs_come_at_multiples_after_the_warm_up():
     other = fake_run("other", (), settings={"update.sync_every_steps": 50})
     assert len(sync_steps([run, other], 430)) == 0
     assert len(sync_steps([fake_run("odd", (), settings={"update.sync_every_steps": "often"})], 430)) == 0
+    assert len(sync_steps([fake_run("averaged", (), settings={"update.sync": "average"})], 430)) == 0
 
 
 def bonuses(last, every, **more):

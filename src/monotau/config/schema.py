@@ -30,18 +30,18 @@ class UpdateConfig:
     """Transitions per update."""
     every_steps: int = 4
     """Agent steps between updates."""
+    sync: Literal["copy", "average"] = "copy"
+    """Target updates: periodic copies, or Polyak averaging, whose averaged network is also evaluated and saved."""
     sync_every_steps: int = 8_000
-    """Agent steps between copies of the online network into the target network."""
-    average_steps: int = 0
-    """Evaluate and save a running average of the online network over about this many steps; 0 uses no average."""
+    """Agent steps between copies into the target network, or the time constant of Polyak averaging."""
 
     def __post_init__(self) -> None:
-        check_least("update.", self, batch_size=1, every_steps=1, sync_every_steps=1, average_steps=0)
+        check_least("update.", self, batch_size=1, every_steps=1, sync_every_steps=1)
 
     @property
     def average_share(self) -> float:
-        """Share of the online weights that an update mixes into the running average; 0 without an average."""
-        return min(1.0, self.every_steps / self.average_steps) if self.average_steps else 0.0
+        """The coefficient of Polyak averaging: the share of the online weights mixed in at each update."""
+        return min(1.0, self.every_steps / self.sync_every_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +117,8 @@ class Config:
     """Discount factor per step."""
     n_step: int = 3
     """n of the n-step return."""
+    cut_at_random: bool = False
+    """End n-step returns before the next random action, so that they do not measure the cost of exploring."""
     double_q: bool = True
     """Double Q-learning: the online network selects the next action (False: the target network, the paper's Eq. 6)."""
     return_scale: float | None = None

@@ -41,6 +41,7 @@ class Experience:
     rewards: Float[np.ndarray, "T E"]
     terminated: Bool[np.ndarray, "T E"]
     truncated: Bool[np.ndarray, "T E"]
+    random: Bool[np.ndarray, "T E"]
     finals: dict[int, Shaped[np.ndarray, "E *frame"]]
     """Frames after steps that truncated an episode; the replay needs no others."""
     newest: Shaped[np.ndarray, "E *frame"]
@@ -57,7 +58,7 @@ class Experience:
         cls, steps: list[Steps], returns: list[list[float]], newest: np.ndarray, networks: AgentNetworks
     ) -> "Experience":
         """Stack steps to send them."""
-        columns = ("frames", "first", "actions", "rewards", "terminated", "truncated")
+        columns = ("frames", "first", "actions", "rewards", "terminated", "truncated", "random")
         return cls(
             **{name: np.stack([getattr(step, name) for step in steps]) for name in columns},
             finals={number: step.final_frames for number, step in enumerate(steps) if step.truncated.any()},
@@ -80,6 +81,7 @@ class Experience:
             self.terminated[number],
             self.truncated[number],
             self.finals.get(number, self.frames[number]),
+            self.random[number],
         )
 
 
@@ -112,10 +114,10 @@ class RolloutActor:
         longest = config.epsilon.longest_at(request.step - config.replay.warmup_steps)
         steps, returns = [], []
         for _ in range(request.steps):
-            actions = self._networks.exploration_policy.act(
+            chosen = self._networks.exploration_policy.explore(
                 self._rollout.observations, request.epsilons, self._explore, self._fractions, self._noise, longest
             )
-            outcome = self._rollout.step(actions)
+            outcome = self._rollout.step(*chosen)
             steps.append(outcome.steps)
             returns.append([returned for _, returned, _ in outcome.returns])
         return Experience.of(steps, returns, self._rollout.observations[:, -1], self._networks)

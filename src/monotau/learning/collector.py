@@ -72,8 +72,8 @@ class LocalCollector(Collector):
             for now in range(step, step + steps // lanes * lanes, lanes):
                 learning_steps = now - config.replay.warmup_steps
                 epsilon, longest = config.epsilon.at(learning_steps), config.epsilon.longest_at(learning_steps)
-                actions = policy.act(rollout.observations, epsilon, rng, generator, random_actions, longest)
-                outcome = rollout.step(actions)
+                chosen = policy.explore(rollout.observations, epsilon, rng, generator, random_actions, longest)
+                outcome = rollout.step(*chosen)
                 self.newest = rollout.observations[:, -1]
                 yield StepBatch(outcome.steps, [returned for _, returned, _ in outcome.returns], epsilon, ALL_LANES)
         finally:

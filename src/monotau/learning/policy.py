@@ -63,28 +63,38 @@ class Policy:
         self.network, self.actions, self.explorer, self.risk = network, actions, explorer, risk
         self.device = next(network.parameters()).device
 
-    @torch.no_grad()
     def act(
+        self,
+        observations: Shaped[np.ndarray, "E S *frame"],
+        epsilon: float,
+        rng: np.random.Generator,
+        generator: torch.Generator | None,
+    ) -> Int[np.ndarray, " E"]:
+        """Select one action for each environment, random with probability `epsilon`."""
+        return self.explore(observations, epsilon, rng, generator, RandomActions(len(observations), self.actions))[0]
+
+    @torch.no_grad()
+    def explore(
         self,
         observations: Shaped[np.ndarray, "E S *frame"],
         epsilon: float | Float[np.ndarray, " E"],
         rng: np.random.Generator,
         generator: torch.Generator | None,
-        noise: RandomActions | None = None,
+        noise: RandomActions,
         longest: int = 1,
-    ) -> Int[np.ndarray, " E"]:
-        """Select one action for each environment, each of which may have its own epsilon.
+    ) -> tuple[Int[np.ndarray, " E"], Bool[np.ndarray, " E"]]:
+        """Select one action for each environment, each of which may have its own epsilon, and say which are random.
 
         Networks run only where the action is not random. `noise` tracks repeated random actions, of at most `longest`
-        steps; without it, random actions are not repeated.
+        steps.
         """
-        actions, random = (noise or RandomActions(len(observations), self.actions)).draw(epsilon, rng, longest)
+        actions, random = noise.draw(epsilon, rng, longest)
         greedy = ~random
         if greedy.all():
-            return self.best(observations, generator)
+            return self.best(observations, generator), random
         if greedy.any():
             actions[greedy] = self.best(observations[greedy], generator)
-        return actions
+        return actions, random
 
     @torch.no_grad()
     def best(

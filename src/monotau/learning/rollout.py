@@ -44,8 +44,11 @@ class Rollout:
         self.first = np.ones(num_envs, dtype=bool)
         self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
 
-    def step(self, actions: Int[np.ndarray, " E"]) -> Outcome:
-        """Take one step in every environment; NaN or infinite observations and rewards raise EnvironmentFault."""
+    def step(self, actions: Int[np.ndarray, " E"], random: Bool[np.ndarray, " E"] | None = None) -> Outcome:
+        """Take one step in every environment; NaN or infinite observations and rewards raise EnvironmentFault.
+
+        `random` says which actions are random, for the replay.
+        """
         before = self.observations[:, -1].copy()
         self.step_count += len(actions)
         with self._located_errors():
@@ -59,7 +62,8 @@ class Rollout:
             for lane in np.flatnonzero(ended):
                 final[lane] = self._frames(np.asarray(info["final_obs"][lane])[None])[0]
         learned_end = terminated | info["life_lost"] if "life_lost" in info else terminated
-        steps = Steps(before, self.first, actions, np.asarray(rewards, np.float64), learned_end, truncated, final)
+        rewards = np.asarray(rewards, np.float64)
+        steps = Steps(before, self.first, actions, rewards, learned_end, truncated, final, random)
         return Outcome(steps, self._advance(frames, ended, rewards))
 
     def _advance(

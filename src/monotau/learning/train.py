@@ -34,6 +34,7 @@ def layout_of(config: Config, spec: ObservationSpec) -> Layout:
         stack=config.env.frame_stack,
         n_step=config.n_step,
         gamma=config.gamma,
+        cut_at_random=config.cut_at_random,
     )
 
 
@@ -110,7 +111,7 @@ class Training:
         config, learner, explorer = self.config, self.networks.learner, self.networks.explorer
         sampling_rng = numpy_stream(config.seed, "replay", self.iteration)
         learning_rng = torch_stream(config.seed, "learn", self.iteration)
-        optimisers = tuple(self.networks.optimisers().values())
+        optimisers, averaged = tuple(self.networks.optimisers().values()), config.update.sync == "average"
         window = _Window(self.step, self.updates)
         explorer.metrics()  # discard averages from before this window
         try:
@@ -135,9 +136,11 @@ class Training:
                             explorer.learn(batch, update.current, learning_rng)
                             if self.replay.priority is not None:
                                 self.replay.update(batch.index, update.priorities.cpu().numpy())
+                            if averaged:
+                                learner.sync(config.update.average_share)
                             window.losses.append(update.losses.mean())
                             self.updates += 1
-                        if passed(before, self.step, config.update.sync_every_steps):
+                        if not averaged and passed(before, self.step, config.update.sync_every_steps):
                             learner.sync()
                         self.collector.learned(self.updates)
                     if passed(before, self.step, config.log_every_steps):

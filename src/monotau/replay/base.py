@@ -110,6 +110,8 @@ class Layout:
     stack: int
     n_step: int
     gamma: float
+    cut_at_random: bool = False
+    """Whether a transition ends before the next random action, even if it has fewer than n steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

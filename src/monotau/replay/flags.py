@@ -5,9 +5,10 @@ from jaxtyping import Float64, Int64, UInt8
 
 # The bits of a slot's flags. FINAL is the highest, so that `flags < FINAL` means that the slot holds a step.
 FIRST = 1
-TERMINATED = 2
-TRUNCATED = 4
-FINAL = 8
+RANDOM = 2
+TERMINATED = 4
+TRUNCATED = 8
+FINAL = 16
 
 
 def newest_returns(

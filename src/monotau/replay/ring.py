@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
 from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
-from monotau.replay.flags import FINAL, FIRST, TERMINATED, TRUNCATED, newest_returns
+from monotau.replay.flags import FINAL, FIRST, RANDOM, TERMINATED, TRUNCATED, newest_returns
 from monotau.replay.rows import Rows, check_rows, columns_of, copy_rows, lane_slices, slot_bytes
 from monotau.replay.transitions import Batch, Steps, Written
 
@@ -56,6 +56,7 @@ class Ring(Replay):
         stack: int,
         n_step: int,
         gamma: float,
+        cut_at_random: bool = False,
     ) -> None:
         lane_slots = config.capacity_steps // lanes
         # With this many slots, two neighbours have a full stack and n-step window, and at least one of them is a step.
@@ -71,6 +72,7 @@ class Ring(Replay):
         self._lane_slots = lane_slots
         self._stack = stack
         self._n_step = n_step
+        self._cut_at_random = cut_at_random
 
         # Zeros take no memory until they are written to. FINAL also marks slots that were never written.
         slots = lanes * lane_slots
@@ -133,6 +135,8 @@ class Ring(Replay):
         if self._config.reward_clip:
             rewards = rewards.clip(-self._config.reward_clip, self._config.reward_clip)
         flags = FIRST * steps.first + TERMINATED * steps.terminated + TRUNCATED * steps.truncated
+        if steps.random is not None:
+            flags = flags + RANDOM * steps.random
         slots = self._claim(lanes)
         self._frames[slots] = steps.frames
         self._actions[slots] = steps.actions
@@ -205,8 +209,10 @@ class Ring(Replay):
         """Return the transitions that start at `index`, which must be valid, with rewards divided by `unit`."""
         window = self._shift(index[:, None], self._ahead)  # B n
         flags = self._flags[window]
-        over = np.logical_or.accumulate(flags & (TERMINATED | TRUNCATED) != 0, axis=1)
-        lengths = self._n_step - np.count_nonzero(over[:, :-1], axis=1)  # steps up to the end of the episode, or n
+        over = flags[:, :-1] & (TERMINATED | TRUNCATED) != 0  # nothing follows this step in the transition
+        if self._cut_at_random:
+            over |= flags[:, 1:] & RANDOM != 0
+        lengths = self._n_step - np.count_nonzero(np.logical_or.accumulate(over, axis=1), axis=1)
         rewards = np.where(self._ahead < lengths[:, None], self._rewards[window], 0.0) * self._powers[:-1]
         terminated = flags[np.arange(len(index)), lengths - 1] & TERMINATED != 0
         discounts = np.where(terminated, 0.0, self._powers[lengths])

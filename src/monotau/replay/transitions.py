@@ -31,6 +31,8 @@ class Steps:
     truncated: Bool[np.ndarray, "E"]
     final_frames: Shaped[np.ndarray, "E *frame"]
     """The frame after the step; used only if the episode was truncated."""
+    random: Bool[np.ndarray, "E"] | None = None
+    """Whether the action was random; None if no action was."""
 
 
 @final

@@ -68,10 +68,11 @@ def _draw(comparison: RunComparison, env: str, series: SeriesByMethod, runs: Run
 
 
 def sync_steps(runs: Sequence[RunRecord], last: float | int) -> Float[np.ndarray, " n"]:
-    """Return the steps at which the target networks were synchronised; none if the runs differ in this."""
-    rules = {(run.settings.get("update.sync_every_steps"), run.settings.get("replay.warmup_steps")) for run in runs}
-    period, warmup = rules.pop() if len(rules) == 1 else (None, None)
-    if type(period) is not int or type(warmup) is not int or period < 1:
+    """Return the steps at which the target networks were copied; none if they are averages, or the runs differ."""
+    names = ("update.sync_every_steps", "replay.warmup_steps", "update.sync")
+    rules = {tuple(run.settings.get(name) for name in names) for run in runs}
+    period, warmup, how = rules.pop() if len(rules) == 1 else (None, None, None)
+    if how == "average" or type(period) is not int or type(warmup) is not int or period < 1:
         return np.zeros(0)
     first = max(1, -(-warmup // period))
     return period * np.arange(first, last // period + 1, dtype=np.float64)
@@ -87,7 +88,7 @@ def _zoom(syncs: Float[np.ndarray, " n"], series: SeriesByMethod) -> tuple[float
 
 def _describe(syncs: Float[np.ndarray, " n"], zoomed: bool) -> str:
     if not len(syncs):
-        return "No syncs are marked: there were none, or the methods differ in them."
+        return "No syncs are marked: the target network is an average, was never synced, or the methods differ in this."
     if zoomed:
         return "Right: a part of the left panel, with syncs of the target network as dotted lines."
     if len(syncs) <= MAX_MARKS:
