@@ -91,36 +91,36 @@ PRIORITIZED = {"kind": "prioritized", "priority": "loss", "alpha": 0.6, "beta_st
 SCHAUL = PRIORITIZED | {"priority": "td"}
 
 ROWS = {
-    "ndqfn-dpe": (NDQFN, DPE, None, 3, True),
-    "ndqfn": (NDQFN, GREEDY, None, 3, True),
+    "ndqfn-dpe": (NDQFN, DPE, None, None, True),
+    "ndqfn": (NDQFN, GREEDY, None, None, True),
     "ndqfn-dpe-paper": (NDQFN_PAPER, DPE_PAPER, UNIFORM, 3, True),
     "ndqfn-paper": (NDQFN_PAPER, GREEDY, UNIFORM, 3, True),
-    "ndqfn-vpe": (NDQFN, VPE, None, 3, True),
-    "ndqfn-dltv": (NDQFN, DLTV, None, 3, True),
+    "ndqfn-vpe": (NDQFN, VPE, None, None, True),
+    "ndqfn-dltv": (NDQFN, DLTV, None, None, True),
     "ndqfn-deep-dpe": (NDQFN, DEEP_DPE, UNIFORM, 1, True),
-    "ndqfn-fqf": (NDQFN_FQF, GREEDY, None, 3, True),
+    "ndqfn-fqf": (NDQFN_FQF, GREEDY, None, None, True),
     "ndqfn-dpe-fast": (NDQFN, DPE, PRIORITIZED, 5, True),
     "ndqfn-fast": (NDQFN, GREEDY, PRIORITIZED, 5, True),
     "iqn": (IQN, GREEDY, None, 1, False),
-    "iqn-star": (IQN_STAR, GREEDY, None, 3, True),
-    "iqn-dpe": (IQN_STAR, DPE, None, 3, True),
-    "iqn-dltv": (IQN_STAR, DLTV, None, 3, True),
-    "incremental-iqn": (INCREMENTAL_IQN, GREEDY, None, 3, True),
-    "implicit-sorted": (IMPLICIT_SORTED, GREEDY, None, 3, True),
+    "iqn-star": (IQN_STAR, GREEDY, None, None, True),
+    "iqn-dpe": (IQN_STAR, DPE, None, None, True),
+    "iqn-dltv": (IQN_STAR, DLTV, None, None, True),
+    "incremental-iqn": (INCREMENTAL_IQN, GREEDY, None, None, True),
+    "implicit-sorted": (IMPLICIT_SORTED, GREEDY, None, None, True),
     "fqf": (FQF, GREEDY, None, 1, False),
-    "fqf-dpe": (FQF, DPE, None, 3, True),
+    "fqf-dpe": (FQF, DPE, None, None, True),
     "qr-dqn": (QR, GREEDY, None, 1, False),
-    "qr-dqn-dpe": (QR, DPE, None, 3, True),
+    "qr-dqn-dpe": (QR, DPE, None, None, True),
     "qr-dqn-dltv": (QR, DLTV, None, 1, False),
     "nc-qr-dqn": (NC_QR, GREEDY, None, 1, False),
     "c51": (C51, GREEDY, None, 1, False),
-    "c51-dpe": (C51, DPE, None, 3, True),
+    "c51-dpe": (C51, DPE, None, None, True),
     "rainbow": (C51, GREEDY, PRIORITIZED | {"alpha": 0.5}, 3, True),
     "dqn": (DQN, GREEDY, UNIFORM, 1, False),
     "double-dqn": (DQN, GREEDY, UNIFORM, 1, True),
     "prioritized": (DQN, GREEDY, SCHAUL, 1, True),
 }
-"""Head, explorer, replay (None: chosen by the profile), n-step and double Q of every preset, copied from the papers.
+"""Head, explorer, replay, n-step (None: chosen by the profile) and double Q of every preset, copied from the papers.
 
 Every number is written out, so that a changed default of a part fails here as well as a changed row.
 """
@@ -167,6 +167,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     assert (config.evaluation.episodes, config.evaluation.num_envs) == (1, 1)
     assert (config.env.frame_stack, config.gamma, config.precision) == (4, 0.99, "fp32")
     assert (plain(config.head), plain(config.explorer)) == ROWS[preset][:2]
+    assert (config.n_step, config.cut_at_random) == (ROWS[preset][3] or 3, False)
     assert config.steps == 50_000_000
 
 
@@ -185,7 +186,8 @@ def test_later_layers_of_settings_override_earlier_ones():
     preset = resolve_for_spec("iqn-star", "atari", {}, VECTOR)
     assert (preset.head.hidden, preset.n_step, preset.head.online_fractions) == (512, 3, 32)
     profile, classic = resolve("iqn-star", profile="classic").config, PROFILES["classic"].settings
-    assert (profile.head.hidden, profile.n_step) == (classic["head"]["hidden"], 3)
+    assert (profile.head.hidden, profile.n_step) == (classic["head"]["hidden"], PROFILES["classic"].n_step)
+    assert resolve("rainbow", profile="classic").config.n_step == 3
     assert profile.head.hidden != preset.head.hidden
     assert profile.update == UpdateConfig(**classic["update"])
     file = {"head": {"hidden": 50}, "n_step": 5, "update": {"batch_size": 7}}

@@ -32,7 +32,8 @@ class Preset:
     explorer: ExplorerConfig = field(default_factory=EpsilonGreedy)
     replay: ReplayConfig | None = None
     """None takes the profile's replay, so that algorithms that do not specify one are compared on the same replay."""
-    n_step: int = 3
+    n_step: int | None = None
+    """None takes the profile's."""
     double_q: bool = True
     noisy: bool = False
     dueling: bool = False
@@ -61,8 +62,9 @@ PRESETS: Mapping[str, Preset] = {
         head=PAPER_NDQFN,
         explorer=Dpe(kappa=1.0),
         replay=Uniform(),
+        n_step=3,
     ),
-    "ndqfn-paper": Preset(head=PAPER_NDQFN, replay=Uniform()),
+    "ndqfn-paper": Preset(head=PAPER_NDQFN, replay=Uniform(), n_step=3),
     "ndqfn-vpe": Preset(head=Ndqfn(), explorer=Dpe(error="value")),
     "ndqfn-dltv": Preset(head=Ndqfn(), explorer=Dltv()),
     "ndqfn-deep-dpe": Preset(
@@ -111,6 +113,7 @@ PRESETS: Mapping[str, Preset] = {
     "rainbow": Preset(
         head=C51(),
         replay=Prioritized(alpha=0.5),
+        n_step=3,
         noisy=True,
         dueling=True,
         settings={"epsilon": {"end": 0.0, "decay_steps": 0}},

@@ -15,6 +15,8 @@ class Profile:
 
     replay: ReplayConfig = field(default_factory=Uniform)
     """Replay of presets that do not specify one."""
+    n_step: int = 3
+    """n of the n-step return of presets that do not specify one."""
     settings: Mapping[str, Any]
     """Settings of a part apply to every kind of that part, so they must not name a `kind`."""
     decay_share: float = 0.0
@@ -99,7 +101,10 @@ PROFILES: Mapping[str, Profile] = {
     "classic": Profile(
         # Uniform batches hardly ever contain rare events that matter, such as reaching MountainCar's goal.
         replay=Prioritized(),
-        decay_share=0.2,
+        # Returns end before random actions, so they need a larger n to spread values as fast.
+        n_step=10,
+        # Shorter exploration leaves some of Taxi's destinations undiscovered.
+        decay_share=0.4,
         # With long action repeats this is enough to reach MountainCar's goal, which single random actions do not.
         warmup_share=0.1,
         torso_settings={"mlp": {"width": 128, "norm": True}},

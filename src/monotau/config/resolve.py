@@ -123,7 +123,7 @@ def resolve_for_spec(preset: str, profile: str, settings: Mapping[str, Any], spe
         head=row.head,
         explorer=row.explorer,
         replay=row.replay or kind.replay,
-        n_step=row.n_step,
+        n_step=row.n_step or kind.n_step,
         double_q=row.double_q,
         noisy=row.noisy,
         dueling=row.dueling,
