@@ -221,7 +221,7 @@ def test_only_the_merged_settings_must_be_valid():
 def test_a_short_run_takes_a_tenth_of_its_steps_at_random_before_it_learns(given, warmup):
     config = resolve("ndqfn", given).config
     assert config.replay.warmup_steps == warmup
-    assert config.epsilon.decay_steps == config.steps // 5
+    assert config.epsilon.decay_steps == config.steps * 2 // 5
 
 
 def test_replay_sizes_that_are_not_numbers_are_refused_in_one_line():
