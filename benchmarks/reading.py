@@ -14,7 +14,8 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 OTHER_KINDS = {
     *(f"networks.heads.{name}" for name in ("c51", "dqn", "fqf", "implicit_sorted", "incremental_iqn", "iqn", "qr")),
-    *("networks.heads.ndqfn_fqf", "networks.heads.proposals", "explorers.deep_dpe", "explorers.dltv"),
+    *("networks.heads.ndqfn_fqf", "networks.heads.proposals", "networks.torsos.images"),
+    *("explorers.deep_dpe", "explorers.dltv"),
     *("explorers.epsilon_greedy", "distributions.categorical", "distributions.diracs"),
     *(f"envs.{name}" for name in ("atari", "deep_sea", "games", "inventory", "probes", "returns")),
 }

@@ -23,7 +23,7 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.layers import Layers, Precision, multiplies_bf16
 from monotau.networks.optimiser import OptimiserConfig
-from monotau.networks.torsos import Nature
+from monotau.networks.torsos.images import Nature
 from monotau.replay import Ring, Steps, Uniform
 
 FRAME = ObservationSpec(kind="image", shape=(84, 84), dtype="uint8", channels_last=False, scale=1 / 255, size=7056)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Shaped
 from rich.console import Console
 from torch import Tensor
 
-from monotau.config.parse import to_plain
+from monotau.config.plain import to_plain
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.resolve import Resolved, resolve
 from monotau.config.schema import KINDS, LOCAL, Config

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from monotau.config.parse import LARGEST_FILE, kind_of, override, read_settings, to_plain
+from monotau.config.parse import LARGEST_FILE, override, read_settings
+from monotau.config.plain import kind_of, to_plain
 from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES
 from monotau.config.resolve import resolve_for_spec

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from monotau.agent import Agent
-from monotau.config.parse import to_plain
+from monotau.config.plain import to_plain
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.profiles import PROFILES, default_profile
 from monotau.config.resolve import resolve, resolve_for_spec, split_names

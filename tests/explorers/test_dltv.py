@@ -12,7 +12,7 @@ from monotau.explorers.dpe import Dpe
 from monotau.learning.learner import Learner
 from monotau.networks import Role
 from monotau.networks.heads.qr import Qr
-from monotau.networks.torsos import Mlp
+from monotau.networks.torsos.mlp import Mlp
 from tests.support.networks import SMALL_HEADS, random_batch, small_factory
 
 HEADS = pytest.mark.parametrize("name", [name for name in SMALL_HEADS if name != "dqn"])

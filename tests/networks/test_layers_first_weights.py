@@ -10,7 +10,8 @@ from torch import nn
 from monotau.envs.spec import ObservationSpec
 from monotau.networks import HEADS, TORSOS, Role
 from monotau.networks.layers import CosineEmbedding, Layers, Linear, initialised
-from monotau.networks.torsos import Mlp, Torso
+from monotau.networks.torsos import Torso
+from monotau.networks.torsos.mlp import Mlp
 from tests.support.networks import ATARI, image
 
 SMALL_IMAGE = image(10, 10, 4, channels_last=True)

@@ -7,7 +7,7 @@ from monotau.networks import Role, layers
 from monotau.networks.factory import NetworkFactory
 from monotau.networks.layers import Layers
 from monotau.networks.optimiser import OptimiserConfig
-from monotau.networks.torsos import Mlp
+from monotau.networks.torsos.mlp import Mlp
 from tests.support.networks import SMALL_IQN, SMALL_NDQFN, VECTOR
 
 

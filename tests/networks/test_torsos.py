@@ -5,7 +5,10 @@ import torch
 
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError
-from monotau.networks.torsos import TORSOS, Compact, Dopamine, Mlp, Nature, Small, default_torso, prepare
+from monotau.networks.inputs import prepare
+from monotau.networks.torsos import TORSOS, default_torso
+from monotau.networks.torsos.images import Compact, Dopamine, Nature, Small
+from monotau.networks.torsos.mlp import Mlp
 from tests.support.networks import ATARI, image
 
 VECTOR = ObservationSpec(kind="vector", shape=(4,), dtype="float32", channels_last=False, scale=1.0, size=4)

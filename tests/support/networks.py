@@ -12,7 +12,7 @@ from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.layers import Layers
 from monotau.networks.optimiser import OptimiserConfig
-from monotau.networks.torsos import Mlp
+from monotau.networks.torsos.mlp import Mlp
 from monotau.replay import Batch
 
 VECTOR = ObservationSpec(kind="vector", shape=(5,), dtype="float32", channels_last=False, scale=1.0, size=5)

@@ -1,7 +1,4 @@
-"""Converts settings between frozen dataclasses and plain values, strictly and with one-line errors.
-
-A part (a head, an explorer, a torso) is a dataclass chosen from a table; its plain form has its name under `kind`.
-"""
+"""Converts plain values to frozen dataclasses of settings, strictly and with one-line errors."""
 
 import dataclasses
 import json
@@ -15,35 +12,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 import yaml
 
+from monotau.config.plain import Kinds, table_of
 from monotau.errors import ConfigError, brief, unknown_name
 
 C = TypeVar("C")
-Kinds = Mapping[type, Mapping[str, type]]
-"""The table of each abstract kind of part."""
-
-
-def to_plain(settings: Any, kinds: Kinds) -> dict[str, Any]:
-    """Return a settings object as nested dictionaries of plain values, each field written out."""
-    plain: dict[str, Any] = {}
-    table = _table_of(type(settings), kinds)
-    if table:
-        plain["kind"] = kind_of(settings, kinds)
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if dataclasses.is_dataclass(value):
-            value = to_plain(value, kinds)
-        elif isinstance(value, tuple):
-            value = list(value)
-        elif isinstance(value, dict):
-            value = dict(value)
-        plain[field.name] = value
-    return plain
-
-
-def kind_of(part: Any, kinds: Kinds) -> str:
-    """Return the name of a part in its table."""
-    table = _table_of(type(part), kinds) or {}
-    return next(name for name, entry in table.items() if entry is type(part))
 
 
 def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
@@ -51,7 +23,7 @@ def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path or 'the settings'} must be a mapping of names to values, but got {brief(values)}.")
     values = dict(values)
-    table = _table_of(type(base), kinds)
+    table = table_of(type(base), kinds)
     if table and "kind" in values:
         kind = _checked(values.pop("kind"), str, f"{path}.kind")
         if kind not in table:
@@ -73,10 +45,6 @@ def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
             changes[name] = _checked(value, hints[name], here)
     changed: C = dataclasses.replace(settings, **changes)
     return changed
-
-
-def _table_of(cls: type, kinds: Kinds) -> Mapping[str, type] | None:
-    return next((table for kind, table in kinds.items() if issubclass(cls, kind)), None)
 
 
 def _checked(value: Any, hint: Any, path: str) -> Any:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
-from monotau.config.parse import kind_of, override
+from monotau.config.parse import override
+from monotau.config.plain import kind_of
 from monotau.config.presets import PRESETS
 from monotau.config.profiles import PROFILES, default_profile
 from monotau.config.schema import KINDS, Config

@@ -8,7 +8,7 @@ import numpy as np
 import tyro
 from jaxtyping import Float
 
-from monotau.config.parse import Kinds, to_plain
+from monotau.config.plain import Kinds, to_plain
 from monotau.envs.config import EnvConfig
 from monotau.errors import ConfigError, check_least, check_positive
 from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig

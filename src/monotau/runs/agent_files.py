@@ -7,7 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from monotau.config.parse import override, to_plain
+from monotau.config.parse import override
+from monotau.config.plain import to_plain
 from monotau.config.resolve import resolve_for_spec, split_names
 from monotau.config.schema import KINDS, Config
 from monotau.envs.config import EnvConfig

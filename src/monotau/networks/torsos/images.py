@@ -1,81 +1,17 @@
-"""Torsos: map stacked observations to a feature vector, for vectors, small images and 84x84 images."""
+"""Torsos for small images and for 84x84 images."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import nn
 
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, check_least
-from monotau.networks.inputs import InputScaling, input_shape, prepare
-from monotau.networks.layers import Precision, initialised, large_products
+from monotau.networks.inputs import input_shape
+from monotau.networks.layers import Precision, initialised
+from monotau.networks.torsos.base import Torso, TorsoConfig
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Filters, kernel and stride of the Nature DQN's convolutions."""
-
-MOST_LAYERS = 100
-"""Without skip connections, gradients vanish in deeper networks."""
-
-
-class Torso(nn.Module):
-    """Scales and reshapes observations according to their spec, then applies `body`."""
-
-    def __init__(self, spec: ObservationSpec, body: nn.Module, features: int, precision: Precision) -> None:
-        super().__init__()
-        self.spec, self.body, self.features, self.precision = spec, body, features, precision
-        self.scaling: InputScaling | None = None
-        """Set by the factory, which shares it among networks."""
-
-    def inputs(self, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B ..."]:
-        """Return the body's input for stacked observations."""
-        inputs = prepare(observations, self.spec)
-        return inputs if self.scaling is None else self.scaling(inputs)
-
-    def forward(self, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B D"]:
-        """Features of a batch of stacked observations."""
-        inputs = self.inputs(observations)
-        with large_products(self.precision, inputs.device):
-            features: Tensor = self.body(inputs)
-        return features
-
-
-class TorsoConfig(ABC):
-    """Settings of a torso, and how to build it."""
-
-    @abstractmethod
-    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
-        """Make the torso for stacks of frames like `spec`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mlp(TorsoConfig):
-    """Fully connected layers, for vectors and discrete states."""
-
-    width: int = 256
-    """Units in each layer."""
-    layers: int = 2
-    """Number of layers."""
-    norm: bool = False
-    """LayerNorm before each ReLU: features keep the same size in every state, which keeps values from diverging."""
-
-    def __post_init__(self) -> None:
-        check_least("torso.", self, width=1, layers=1)
-        if self.layers > MOST_LAYERS:
-            raise ConfigError(
-                f"torso.layers is {self.layers}, but must be at most {MOST_LAYERS}: deeper ones do not learn."
-            )
-
-    def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
-        """Make the torso; images are flattened."""
-        sizes = [torch.Size(input_shape(spec, stack)).numel()] + [self.width] * self.layers
-        layers: list[nn.Module] = [nn.Flatten()]
-        for i in range(self.layers):
-            norms = [nn.LayerNorm(self.width, elementwise_affine=False)] if self.norm else []
-            layers += [initialised(nn.Linear(sizes[i], sizes[i + 1])), *norms, nn.ReLU()]
-        return Torso(spec, nn.Sequential(*layers), self.width, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,20 +111,3 @@ def convolutions(
         height, width = ((side + before + after - kernel) // stride + 1 for side in (height, width))
         channels = filters
     return nn.Sequential(*layers, nn.Flatten()), channels * height * width
-
-
-TORSOS: Mapping[str, type[TorsoConfig]] = {
-    "mlp": Mlp,
-    "small": Small,
-    "compact": Compact,
-    "nature": Nature,
-    "dopamine": Dopamine,
-}
-
-
-def default_torso(spec: ObservationSpec) -> str:
-    """Return the name of the default torso for such observations."""
-    if spec.kind != "image":
-        return "mlp"
-    height, width = input_shape(spec, 1)[1:]
-    return "nature" if min(height, width) >= 36 else "small"
