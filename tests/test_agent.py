@@ -586,3 +586,19 @@ def test_loading_imports_no_module_that_the_file_names(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="loaded without its environment"):
         loaded.evaluate(1)
     assert Agent.load(tmp_path / "agent", "CartPole-v1").evaluate(1).line()["episodes"] == 1
+
+
+def test_an_invalid_observation_is_the_mistake_of_the_caller():
+    agent = Agent("CartPole-v1", "dqn")
+    with pytest.raises(ConfigError, match=r"^the observation is invalid\. The observation contains nan"):
+        agent.predict([0.0, float("nan"), 0.0, 0.0])
+    with pytest.raises(ConfigError, match=r"^the observation is invalid\. The state is 16, but .* from 0 to 15\."):
+        Agent("FrozenLake-v1", "dqn").predict(16)
+
+
+def test_an_agent_and_an_evaluation_are_shown_in_a_line():
+    agent = Agent("CartPole-v1", "dqn", seed=3).learn(1_234)
+    assert repr(agent) == "Agent('CartPole-v1', 'dqn', seed=3) after 1,234 steps"
+    shown = repr(agent.evaluate(2))
+    assert shown.startswith("Evaluation(returns=[")
+    assert "states" not in shown

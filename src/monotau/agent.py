@@ -20,7 +20,7 @@ from monotau.config.schema import KINDS, LOCAL, Config
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs.atari import default_protocol, is_atari
 from monotau.envs.make import EnvFactory, EnvSource
-from monotau.errors import ConfigError, MissingExtra, StorageFault, brief
+from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageFault, brief
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector, LocalCollector
 from monotau.learning.evaluate import Evaluation, evaluate
@@ -109,6 +109,10 @@ class Agent:
         self._training: Training | None = None
         self._acting = numpy_stream(config.seed, "predict"), torch_stream(config.seed, "predict")
         self.verbose = False
+
+    def __repr__(self) -> str:
+        name, config = self.config.env.id if self.envs is None else self.envs.name, self.config
+        return f"Agent({name!r}, {config.preset!r}, seed={config.seed}) after {self.steps:,d} steps"
 
     @property
     def history(self) -> list[Line]:
@@ -491,6 +495,13 @@ class Agent:
             )
         return self.envs
 
+    def _frames(self, observations: Shaped[np.ndarray, "B *frame"]) -> Shaped[np.ndarray, "B *frame"]:
+        """Return observations in their stored format; it is the caller's mistake if that is impossible."""
+        try:
+            return self.spec.frame(observations)
+        except EnvironmentFault as fault:
+            raise ConfigError(f"the observation is invalid. {fault}") from None
+
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
@@ -502,7 +513,7 @@ class Agent:
         batched = raw.ndim == axes + 2 or state is not None or episode_start is not None
         if stack > 1 and raw.shape[-axes - 1 :] == (stack, *shape) and raw.ndim == axes + 1 + batched:
             whole = raw if batched else raw[None]
-            flat = self.spec.frame(whole.reshape(-1, *shape))
+            flat = self._frames(whole.reshape(-1, *shape))
             return flat.reshape(whole.shape), not batched, None
         single = raw.ndim == axes
         if raw.shape[raw.ndim - axes :] != shape or raw.ndim not in (axes, axes + 1):
@@ -511,7 +522,7 @@ class Agent:
                 + (f", or stacks of {stack}" if stack > 1 else "")
                 + "."
             )
-        frames = self.spec.frame(raw[None] if single else raw)
+        frames = self._frames(raw[None] if single else raw)
         stacks = np.zeros((len(frames), stack, *shape), dtype=self.spec.dtype)
         if stack > 1 and state is not None:
             if state.shape != stacks.shape:

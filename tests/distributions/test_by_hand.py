@@ -235,3 +235,10 @@ def test_a_support_of_any_allowed_size_increases_strictly_in_single_precision(co
     support = torch.tensor(uniform_support(count))
     assert len(support) == count
     assert (support.diff() > 0).all()
+
+
+def test_one_fraction_and_a_list_of_them_need_no_tensor() -> None:
+    curves = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0], [0.0, 8.0], [2.0, 2.0]]))
+    assert curves.quantile(0.5).tolist() == [2.0, 4.0, 2.0]
+    assert curves.quantile(torch.tensor(0.5)).tolist() == [2.0, 4.0, 2.0]
+    assert curves.quantile([0.25, 0.5]).tolist() == [[1.0, 2.0], [0.0, 4.0], [2.0, 2.0]]

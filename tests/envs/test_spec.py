@@ -151,7 +151,7 @@ def test_an_observation_of_another_shape_is_a_fault():
 
 @pytest.mark.parametrize("state", [4, 8])
 def test_a_state_outside_its_space_is_a_fault(state):
-    with pytest.raises(EnvironmentFault, match=rf"state {state}, but .* goes from 5 to 7"):
+    with pytest.raises(EnvironmentFault, match=rf"state is {state}, but .* goes from 5 to 7"):
         spec_of(spaces.Discrete(3, start=5)).frame(np.array([5, state]))
 
 

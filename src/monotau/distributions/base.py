@@ -8,7 +8,7 @@ first, because the worst returns are the lowest ones at whatever fraction they w
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -197,23 +197,29 @@ class Distribution(ABC):
         )
         return (segments.widths * out).sum(dim=-1)
 
-    def quantile(self, taus: Float[Tensor, "..."]) -> Float[Tensor, "*batch M"]:
+    def quantile(self, taus: float | Sequence[float] | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Evaluate the quantile function.
 
         Args:
-            taus: Fractions `[M]`, shared by the batch, or `[*batch, M]`. Outside the support, the quantile at its
-                nearest end is returned.
+            taus: One fraction, a list of M, or a tensor `[M]`, shared by the batch, or `[*batch, M]`. Outside the
+                support, the quantile at its nearest end is returned.
 
         Returns:
-            Quantiles `[*batch, M]`.
+            Quantiles `[*batch, M]`, and `[*batch]` for one fraction.
 
         Examples:
             >>> import torch
             >>> from monotau import PiecewiseLinear
             >>> uniform = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
-            >>> uniform.quantile(torch.tensor([0.0, 0.5, 1.0])).tolist()
+            >>> uniform.quantile([0.0, 0.5, 1.0]).tolist()
             [[1.0, 2.0, 3.0]]
+            >>> uniform.quantile(0.5).tolist()
+            [2.0]
         """
+        if not isinstance(taus, Tensor):
+            taus = self.curve().new_tensor(taus)
+        if not taus.ndim:
+            return self.quantile(taus[None])[..., 0]
         taus = taus.expand(*self.batch_shape, taus.shape[-1])
         return self.segments().at(taus, taus)
 
@@ -242,7 +248,7 @@ class Distribution(ABC):
         Returns:
             Variances `[*batch]`.
         """
-        median = self.quantile(torch.full((1,), 0.5, device=self.curve().device, dtype=self.curve().dtype))
+        median = self.quantile([0.5])
         segments = self.segments()
         cut = segments.over(segments.edges.clamp_min(0.5))
         a, b = cut.left - median, cut.right - median

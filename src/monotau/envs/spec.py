@@ -81,8 +81,8 @@ class ObservationSpec:
             outside = (states < 0) | (states >= self.size)
             if outside.any():
                 raise EnvironmentFault(
-                    f"The environment returned the state {states[outside][0] + self.start}, but its Discrete "
-                    f"observation space goes from {self.start} to {self.start + self.size - 1}."
+                    f"The state is {states[outside][0] + self.start}, but the Discrete observation space goes from "
+                    f"{self.start} to {self.start + self.size - 1}."
                 )
             return states
         with np.errstate(over="ignore"):  # values beyond float32 become inf, which is refused below
@@ -91,7 +91,7 @@ class ObservationSpec:
             value = observation[~np.isfinite(frames)].flat[0]
             raise EnvironmentFault(
                 f"The observation contains {value}, which float32 cannot hold as a finite number; "
-                f"learning from it would turn all weights into NaN."
+                "it would turn all predictions into NaN."
             )
         return frames
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -27,7 +27,7 @@ class Evaluation:
 
     returns: list[float]
     lengths: list[int]
-    states: Shaped[np.ndarray, "n S *frame"]
+    states: Shaped[np.ndarray, "n S *frame"] = field(repr=False)
 
     def line(self) -> dict[str, float | int | str | None]:
         """Return the fields of a log line of kind eval."""
