@@ -122,9 +122,9 @@ def test_budgets_that_differ_are_told(write, comparison):
 
 
 def test_what_runs_have_warned_of_is_told_and_listed(write, comparison):
-    for seed in (0, 1, 2):
+    for seed in range(5):
         directory = write("dqn", "A-v0", [1.0, 2.0], seed=seed)
-        if seed:
+        if seed in (1, 2):
             with open(directory / "metrics.jsonl", "a") as file:
                 file.write(json.dumps({"step": 4000, "kind": "warning", "rule": "x", "text": f"it is <ill> {seed}"}))
     held = comparison(smooth=1)
@@ -139,8 +139,18 @@ def test_what_runs_have_warned_of_is_told_and_listed(write, comparison):
     ]
 
 
+def test_intervals_of_few_seeds_need_caution(write, comparison):
+    for seed in range(4):
+        write("dqn", "A-v0", [1.0, 2.0], seed=seed)
+        write("iqn", "A-v0", [1.0, 2.0], seed=seed)
+    for seed in range(4, 6):
+        write("iqn", "A-v0", [1.0, 2.0], seed=seed)
+    (told,) = cautions(comparison(smooth=1))
+    assert told.startswith("1 of 2 pairs of method and environment have fewer than 5 seeds")
+
+
 def test_clean_runs_need_no_caution(write, comparison):
-    for seed in (0, 1):
+    for seed in range(5):
         write("dqn", "A-v0", [1.0, 2.0], seed=seed)
     assert cautions(comparison(smooth=1)) == []
 

@@ -97,6 +97,7 @@ def test_an_environment_that_was_learned_at_the_end_is_better_than_random_play()
             [[10.0], [20.0]],
             "a ranks first with 105 [100, 110], b second with 15 [10, 20]; their intervals do not overlap.",
         ),
+        ([[90.0], [120.0]], "a and b tie with 105 [100, 110]."),
         ([[10.0]], "a ranks first with 105 [100, 110], b second with 10; a single seed has no interval."),
     ],
 )

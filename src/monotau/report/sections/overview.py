@@ -45,6 +45,9 @@ from monotau.results.read import RunRecord, State
 from monotau.results.statistics import Sample, interquartile_mean, mean
 from monotau.results.summary import Estimate, estimate
 
+FEW_SEEDS = 5
+"""Bootstrap intervals of fewer runs are unreliable."""
+
 MAX_RANKED = 30
 """Methods in the ranking; the table of aggregate scores has all of them."""
 
@@ -153,6 +156,9 @@ def describe_ranking(ranking: Ranking) -> str:
     if not rest:
         return f"{title}: {first} scores {_text(best, ranking.unit)}."
     second, other = rest[0]
+    tied = [first, *(method for method, found in rest if found.value == best.value)]
+    if len(tied) > 1:
+        return f"{title}: {name_list(tied, separator=' and ' if len(tied) == 2 else ', ')} tie with {_text(best, ranking.unit)}."
     verdict = "a single seed has no interval"
     if best.interval and other.interval:
         apart = best.interval[0] > other.interval[1]
@@ -260,6 +266,12 @@ def cautions(comparison: RunComparison) -> list[str]:
         found.append(
             f"{len(single)} of {plural(len(comparison.cells), 'pair')} of method and environment have a single seed: "
             "they have no interval, and chance alone can explain their differences."
+        )
+    few = [key for key, runs in comparison.cells.items() if 1 < len(runs) < FEW_SEEDS]
+    if few:
+        found.append(
+            f"{len(few)} of {plural(len(comparison.cells), 'pair')} of method and environment have fewer than "
+            f"{FEW_SEEDS} seeds: intervals of so few runs are often too narrow."
         )
     short = [run for run in usable if len(run.evaluations()) < 2 * comparison.smooth]
     if short and comparison.smooth > 1:
