@@ -158,7 +158,8 @@ def describe_ranking(ranking: Ranking) -> str:
     second, other = rest[0]
     tied = [first, *(method for method, found in rest if found.value == best.value)]
     if len(tied) > 1:
-        return f"{title}: {name_list(tied, separator=' and ' if len(tied) == 2 else ', ')} tie with {_text(best, ranking.unit)}."
+        names = name_list(tied, separator=" and " if len(tied) == 2 else ", ")
+        return f"{title}: {names} tie with {_text(best, ranking.unit)}."
     verdict = "a single seed has no interval"
     if best.interval and other.interval:
         apart = best.interval[0] > other.interval[1]
