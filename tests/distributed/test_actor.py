@@ -44,7 +44,7 @@ def test_an_actor_plays_like_a_local_rollout_with_the_weights_it_received(preset
     explore = numpy_stream(config.seed, "explore of actor 1", 4)
     fractions = torch_stream(config.seed, "explore of actor 1", 4)
     returns, noise = [], RandomActions(2, envs.num_actions)
-    longest = config.epsilon.longest_at(0)
+    longest = config.epsilon.longest_at(-1)
     for result in results:
         for number in range(len(result)):
             chosen = (rollout.observations, np.array([0.3, 0.0]), explore, fractions, noise, longest)
@@ -72,7 +72,9 @@ def test_a_new_iteration_resets_the_environments_and_a_restarted_actor_gets_othe
 
 
 def test_collected_steps_can_be_stored_with_the_final_frames_of_truncated_episodes():
-    resolved = resolve("dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2}, source=ProcessEnv)
+    resolved = resolve(
+        "dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2, "cut_at_random": False}, source=ProcessEnv
+    )
     result = RolloutActor(resolved.config, ProcessEnv, 0, 0).collect(request(steps=40, epsilons=(1.0,)), None)
     assert sorted(result.finals) == [20]  # the third episode of seven steps is truncated; the sixth has not ended yet
     replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs.observation_spec), 100)

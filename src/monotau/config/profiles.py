@@ -115,7 +115,7 @@ PROFILES: Mapping[str, Profile] = {
             "iteration_steps": 4_000,
             "log_every_steps": 1_000,
             "head": {"hidden": 64},
-            "epsilon": {"end": 0.05, "longest_repeat": 100},
+            "epsilon": {"end": 0.05, "longest_repeat": 30},
             "replay": {"capacity_steps": 100_000, "warmup_steps": 10_000},
             "optimiser": {"learning_rate": 5e-4, "anneal": 0.1, "epsilon": 0.01 / 32},
             # An average is steadier than a copy every few hundred steps, as a target and as the policy: docs/ndqfn.md.

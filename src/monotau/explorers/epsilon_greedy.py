@@ -28,9 +28,9 @@ class EpsilonSchedule:
     decay_steps: int = 250_000
     """Steps after the warm-up over which epsilon decays linearly from start to end."""
     longest_repeat: int = 1
-    """Maximum number of steps for which a random action is repeated; n steps have a probability proportional to 1/n^2
-    (epsilon-z-greedy, Dabney et al. 2021, arXiv 2006.01782). The share of random actions stays epsilon. The maximum
-    decays with epsilon, to 1 at the end, because single random actions compare similar actions better."""
+    """Maximum number of steps for which a random action is repeated during the warm-up; n steps have a probability
+    proportional to 1/n (in the manner of epsilon-z-greedy, Dabney et al. 2021, arXiv 2006.01782). Later random actions
+    are single, because they compare similar actions better."""
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
@@ -53,10 +53,7 @@ class EpsilonSchedule:
 
     def longest_at(self, steps_since_warmup: int) -> int:
         """Return the longest repeat at a number of steps after the warm-up."""
-        if self.longest_repeat == 1 or self.start <= self.end:
-            return 1
-        left = (self.at(steps_since_warmup) - self.end) / (self.start - self.end)
-        return 1 + round((self.longest_repeat - 1) * left)
+        return self.longest_repeat if steps_since_warmup < 0 else 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,9 +46,9 @@ class RandomActions:
 def _repeat_lengths(longest: int) -> tuple[Float[np.ndarray, " n"], float]:
     """Return the cumulative probabilities of repeat lengths, without the last, and the mean length.
 
-    The probability of a length is proportional to one over its square.
+    The probability of a length is proportional to one over the length.
     """
-    probabilities = 1.0 / np.arange(1, longest + 1) ** 2
+    probabilities = 1.0 / np.arange(1, longest + 1)
     probabilities /= probabilities.sum()
     return probabilities.cumsum()[:-1], float(probabilities @ np.arange(1, longest + 1))
 
