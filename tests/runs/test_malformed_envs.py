@@ -72,8 +72,8 @@ OBSERVATIONS = {
     "of complex numbers": (VECTOR, np.zeros(2, np.complex64), "but its observation space is float32"),
     "of floats for an image of bytes": (IMAGE, np.full(IMAGE.shape, 0.5), "but its observation space is uint8"),
     "of numbers beyond bytes": (IMAGE, np.full(IMAGE.shape, 300, np.uint16), "contains 300, which uint8 cannot hold"),
-    "of a state beyond the last": (STATES, 5, "the state 5, but its Discrete observation space goes from 1 to 4"),
-    "of a state before the first": (STATES, 0, "the state 0, but its Discrete observation space goes from 1 to 4"),
+    "of a state beyond the last": (STATES, 5, "The state is 5, but the Discrete observation space goes from 1 to 4"),
+    "of a state before the first": (STATES, 0, "The state is 0, but the Discrete observation space goes from 1 to 4"),
     "of half a state": (STATES, 2.5, "but its observation space is int64"),
     "of a state without bounds": (STATES, 10**30, "The observation is 1000000"),
 }
