@@ -533,7 +533,7 @@ def test_a_flag_that_names_another_part_drops_the_file_s_settings_for_the_preset
 
 def test_schedules_follow_the_steps_that_a_flag_gives(call):
     shown = json.loads(call("train", "--steps", "100000", "--show")[1])
-    assert (shown["epsilon"]["decay_steps"], shown["replay"]["warmup_steps"]) == (20_000, 10_000)
+    assert (shown["epsilon"]["decay_steps"], shown["replay"]["warmup_steps"]) == (40_000, 10_000)
     shown = json.loads(call("train", "--steps=100000", "--epsilon.decay-steps", "4000", "--no-double-q", "--show")[1])
     assert (shown["epsilon"]["decay_steps"], shown["replay"]["warmup_steps"]) == (4_000, 10_000)
     assert shown["double_q"] is False

@@ -217,7 +217,7 @@ class Distribution(ABC):
             [2.0]
         """
         if not isinstance(taus, Tensor):
-            taus = self.curve().new_tensor(taus)
+            taus = torch.tensor(taus, dtype=self.curve().dtype).to(self.curve().device)
         if not taus.ndim:
             return self.quantile(taus[None])[..., 0]
         taus = taus.expand(*self.batch_shape, taus.shape[-1])

@@ -65,7 +65,7 @@ class IncrementalIqnHead(Head):
             return equal_diracs(fractions, anchors + rises)
         shape = equal_diracs(fractions, rises)
         median = self.config.anchor == "median"
-        centre = shape.quantile([0.5]) if median else shape.mean()[..., None]
+        centre = shape.quantile(rises.new_full((1,), 0.5)) if median else shape.mean()[..., None]
         return equal_diracs(fractions, anchors + (rises - centre))
 
     def rescale(self, factor: float) -> None:
