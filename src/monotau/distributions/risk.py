@@ -108,9 +108,7 @@ class Risk:
         # In float64: weights are small differences, divided by widths that may be small too.
         edges = segments.edges.double()
         reached = weight(edges, self._parameter)
-        if (
-            segments.left is segments.right
-        ):  # constant pieces: the position of the weight within a piece does not matter
+        if segments.left is segments.right:  # constant pieces: where in a piece its weight lies does not matter
             return (reached.diff(dim=-1).to(segments.left.dtype) * segments.left).sum(dim=-1)
         before, after = reached[..., :-1], reached[..., 1:]
         # Integration by parts: a line from left to right gives right w(b) - left w(a) - (right - left) * average of w.

@@ -127,8 +127,7 @@ class Training:
                         for optimiser in optimisers:
                             optimiser.set_progress(self.step / config.steps)
                         for _ in range(passed(before, self.step, config.update.every_steps)):
-                            batch = self.replay.sample(config.update.batch_size, sampling_rng, self.networks.unit.value)
-                            batch = batch.to(self.networks.device)
+                            batch = self._sample(sampling_rng)
                             self.batch = batch
                             update = learner.update(
                                 batch, learning_rng, with_current=explorer.wants_target, priority=self.replay.priority
@@ -163,6 +162,11 @@ class Training:
                 f"{config.replay.warmup_steps:,d}; train for longer, or lower replay.warmup_steps.",
             )
         return True
+
+    def _sample(self, rng: np.random.Generator) -> Batch:
+        """Sample a batch in the current unit of returns, on the device of the networks."""
+        batch = self.replay.sample(self.config.update.batch_size, rng, self.networks.unit.value)
+        return batch.to(self.networks.device)
 
     def evaluation_due(self, total_steps: int) -> bool:
         """Whether an evaluation follows the last iteration, as it always does at the end of training."""
@@ -235,9 +239,7 @@ class Training:
             # Separate random streams: the logging interval must not change what is learned.
             seed = self.config.seed
             diagnosis = numpy_stream(seed, "diagnosis", self.step)
-            batch = self.replay.sample(self.config.update.batch_size, diagnosis, self.networks.unit.value)
-            fractions = torch_stream(seed, "diagnosis", self.step)
-            batch = batch.to(self.networks.device)
+            batch, fractions = self._sample(diagnosis), torch_stream(seed, "diagnosis", self.step)
             numbers |= self.networks.learner.diagnose(batch, fractions) | self.networks.explorer.diagnose(
                 batch, fractions
             )
