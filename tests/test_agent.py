@@ -260,6 +260,17 @@ def test_learning_continues_where_it_stopped():
     assert not torch.equal(between, agent.quantiles(observations(agent), [0.5]))
 
 
+def test_schedules_follow_the_length_of_the_first_training_unless_steps_is_given():
+    settings = {name: value for name, value in SMALL.items() if name not in ("steps", "epsilon", "replay", "head")}
+    open_ended = Agent("CartPole-v1", "dqn", **settings).learn(np.int64(300)).learn(100)
+    assert (open_ended.config.steps, open_ended.steps) == (300, 400)
+    assert (open_ended.config.replay.warmup_steps, open_ended.config.epsilon.decay_steps) == (30, 120)
+    planned = Agent("CartPole-v1", "dqn", steps=2000, **settings).learn(300)
+    assert (planned.config.steps, planned.config.replay.warmup_steps) == (2000, 200)
+    together = Agent("CartPole-v1", "dqn", steps=300, **settings).learn(300)
+    assert [line["loss"] for line in open_ended.history[:6]] == [line["loss"] for line in together.history]
+
+
 def test_an_impossible_number_of_steps_is_refused():
     agent = make(env_settings={"num_envs": 2})
     for steps in (0, -2, 3):
@@ -435,7 +446,12 @@ EDITS = [
     ("format", True, "the format is True, but must be 2"),
     ("format", 3, "the format is 3, but must be 2"),
     ("format", [[]], r"the format is \[\[\]\], but must be 2"),
-    ("config", MISSING, "the fields are action_start, actions, env_by_id, format, observation, weights, but must be"),
+    ("config", MISSING, "the fields are action_sizes, .*, weights, but must include config and weights"),
+    (
+        "action_start",
+        MISSING,
+        "the fields are action_sizes, actions, env_by_id, observation, but must be action_sizes,",
+    ),
     ("extra", 1, "the fields are .*, extra, .*, but must be"),
     ("config", [], r"the settings must be a mapping of names to values, but are \[\]"),
     ("config.preset", MISSING, "config must name a preset and a profile"),
@@ -451,8 +467,13 @@ EDITS = [
     ("config.head.knots", 1, r"head\.knots is 1, but must be between 2 and 1000"),
     ("config.env.kwargs", {"a": {}}, r"env\.kwargs\.a is {}, but must be one of"),
     ("observation", None, "observation must be a mapping of names to values, but got None"),
-    ("observation.dtype", MISSING, "An observation spec has the fields .*, but must have exactly"),
-    ("observation.extra", 1, r"the setting 'observation\.extra' is unknown"),
+    ("observation.dtype", MISSING, "observation: the fields are channels_last, kind, .*, but must be channels_last, d"),
+    ("observation.extra", 1, "observation: the fields are .*, extra, .*, but must be"),
+    ("observation.parts", [{"path": ["a"]}], r"observation\.parts\[0\]: the fields are path, but must be path, spec"),
+    ("observation.parts", [1], r"observation\.parts\[0\] must be a mapping of names to values, but got 1"),
+    ("observation.kind", "parts", "the spaces are 3 actions"),
+    ("action_sizes", [3, 2], r"the spaces are 3 actions \(3 x 2\) starting at 0"),
+    ("action_sizes", [-3, -1], r"the spaces are 3 actions \(-3 x -1\) starting at 0"),
     ("observation.kind", "video", r"observation\.kind 'video' is unknown"),
     ("observation.kind", "image", "the spaces are 3 actions starting at 0 and observations"),
     ("observation.kind", "discrete", "the spaces are 3 actions"),

@@ -20,6 +20,7 @@ from monotau.config.schema import KINDS, LOCAL, Config
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs.atari import default_protocol, is_atari
 from monotau.envs.make import EnvFactory, EnvSource
+from monotau.envs.spec import Part
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageFault, brief
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector, LocalCollector
@@ -81,6 +82,7 @@ class Agent:
         resolved = resolve_for(env, preset, overrides | {"seed": seed, "env": section}, profile)
         self._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs))
         self.verbose = verbose
+        self._unplanned: Resolved | None = None if "steps" in resolved.given else resolved
 
     @classmethod
     def of(cls, resolved: Resolved) -> "Agent":
@@ -107,6 +109,7 @@ class Agent:
         self.spec, self.actions = signature.observation, signature.actions
         self.networks = AgentNetworks(config, self.spec, self.actions)
         self._training: Training | None = None
+        self._unplanned = None  # set if the user left the length of training open
         self._acting = numpy_stream(config.seed, "predict"), torch_stream(config.seed, "predict")
         self.verbose = False
 
@@ -155,11 +158,14 @@ class Agent:
         """
         return self.networks.unit.value
 
-    def learn(self, total_steps: int, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL) -> "Agent":
+    def learn(
+        self, total_steps: int | np.integer, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL
+    ) -> "Agent":
         """Train for `total_steps` more environment steps.
 
-        Warm-up, epsilon and the learning rate follow the setting `steps`, whose default depends on the environment:
-        for a training of another length pass it to `Agent`, as in `Agent(env, steps=5_000).learn(5_000)`.
+        Warm-up, epsilon and the learning rate are scheduled for the setting `steps`. If it was not given, the first
+        call schedules them for its own `total_steps`; to train in several calls, pass the sum to `Agent`, as in
+        `Agent(env, steps=20_000)`.
 
         Args:
             total_steps: Steps to train for; a multiple of `env.num_envs`.
@@ -183,12 +189,15 @@ class Agent:
             >>> [line["kind"] for line in agent.history]
             ['eval']
         """
-        if not isinstance(total_steps, int) or total_steps < 1 or total_steps % self.config.env.num_envs:
+        lanes = self.config.env.num_envs
+        if not isinstance(total_steps, int | np.integer) or total_steps < 1 or total_steps % lanes:
             raise ConfigError(
-                f"total_steps is {total_steps}, but must be a positive multiple of env.num_envs "
-                f"({self.config.env.num_envs})."
+                f"total_steps is {brief(total_steps)}, but must be a positive multiple of env.num_envs ({lanes})."
             )
+        total_steps = int(total_steps)
         if self._training is None:
+            if self._unplanned is not None:
+                self.config = self._unplanned.override({"steps": total_steps}).config
             display = Display(Console(stderr=True) if self.verbose else None)
             plan_memory(Resolved(self.config, self._envs()), display.say, force=force, ray=ray)
             self._training = self.start_training(Log(), display, ray)
@@ -285,7 +294,8 @@ class Agent:
         The signature is that of Stable-Baselines3.
 
         Args:
-            observation: One observation or a batch of them, as single frames or as whole stacks.
+            observation: One observation or a batch of them, as single frames or as whole stacks. A batch of Dict or
+                Tuple observations is one Dict or Tuple of arrays with a batch axis each.
             state: The frame stack that the previous call returned, if frames are stacked and single frames are given.
             episode_start: True where an episode begins; empties the frame stack.
             deterministic: Act greedily. If False, act as in training, with the exploration bonus and the final epsilon.
@@ -318,7 +328,7 @@ class Agent:
             )
         else:
             actions = self.networks.exploration_policy.act(stacks, self.config.epsilon.end, *self._acting)
-        actions = actions + self._signature.action_start
+        actions = self._signature.native(actions)
         return (actions[0] if single else actions), state
 
     def distribution(self, observation: Any) -> Distribution:
@@ -502,12 +512,29 @@ class Agent:
         except EnvironmentFault as fault:
             raise ConfigError(f"the observation is invalid. {fault}") from None
 
+    def _packed(self, observation: Any) -> Shaped[np.ndarray, "*batch bytes"]:
+        """Return an observation with parts, or a batch or stack of them, as frames of bytes."""
+        first = self.spec.parts[0]
+
+        def read(part: Part) -> np.ndarray:
+            """Return the array of a part with one axis for all observations; `pack` refuses other shapes."""
+            array = np.asarray(part.of(observation))
+            return array.reshape(-1, *array.shape[len(leading) :]) if array.shape[: len(leading)] == leading else array
+
+        try:
+            axes = np.ndim(first.of(observation)) - len(first.spec.shape)
+            leading = np.shape(first.of(observation))[: max(axes, 0)]
+            frames = self.spec.pack(read)
+        except EnvironmentFault as fault:
+            raise ConfigError(f"the observation is invalid. {fault}") from None
+        return frames.reshape(*leading, -1)
+
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
         """Convert one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
         stack, shape = self.config.env.frame_stack, self.spec.shape
-        raw = np.asarray(observation)
+        raw = self._packed(observation) if self.spec.parts else np.asarray(observation)
         axes = len(shape)
         # A batch of S frames has the shape of one stack; `state` or `episode_start` mark it as a batch.
         batched = raw.ndim == axes + 2 or state is not None or episode_start is not None

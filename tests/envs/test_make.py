@@ -9,8 +9,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from monotau.envs import EnvConfig, EnvFactory, ObservationSpec
-from monotau.errors import ConfigError
-from tests.support.envs import CountingEnv, episode_lengths, factory
+from monotau.errors import ConfigError, EnvironmentFault
+from tests.support.envs import CountingEnv, Frames, episode_lengths, factory
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,43 @@ def test_actions_may_start_anywhere():
     assert env.actions == [7]
 
 
+def test_combinations_of_actions_are_numbered():
+    env = Frames(spaces.Box(-1, 1, (2,)))
+    env.action_space = spaces.MultiDiscrete([2, 3])
+    taken = []
+    env.step = lambda action: taken.append(action.tolist()) or Frames.step(env, action)
+    made = EnvFactory(EnvConfig(), env)
+    assert (made.num_actions, made.action_start, made.action_sizes) == (6, 0, (2, 3))
+    vector = made.make_vector(1)
+    vector.reset()
+    for action in range(4):
+        vector.step(np.array([action]))
+    assert taken == [[0, 0], [0, 1], [0, 2], [1, 0]]
+
+
+def test_observations_with_parts_reach_a_vector_as_bytes():
+    space = spaces.Tuple([spaces.Discrete(3, start=1), spaces.Box(-1, 1, (2,), np.float64)])
+    made = EnvFactory(EnvConfig(), lambda: Frames(space))
+    frames, _ = made.make_vector(3).reset(seed=5)
+    assert (frames.shape, frames.dtype) == ((3, 16), np.uint8)
+    for lane in range(3):
+        space.seed(5 + lane)
+        state, vector = space.sample()
+        np.testing.assert_array_equal(frames[lane, :8].view(np.float32), vector.astype(np.float32))
+        assert frames[lane, 8:].view(np.int64) == state - 1
+
+
+def test_a_part_of_the_wrong_type_is_a_fault():
+    env = Frames(spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,))))
+    vector = EnvFactory(EnvConfig(), env).make_vector(1)
+    env.reset = lambda **_: ({"a": 0, "b": "text"}, {})
+    with pytest.raises(EnvironmentFault, match="In the part b: The observation is 'text', but must be an array of num"):
+        vector.reset()
+    env.reset = lambda **_: (7, {})
+    with pytest.raises(EnvironmentFault, match="In the part b: The observation does not have it"):
+        vector.reset()
+
+
 def emptied() -> spaces.Discrete:
     space = spaces.Discrete(1)
     space.n = 0
@@ -146,7 +183,15 @@ def emptied() -> spaces.Discrete:
 
 @pytest.mark.parametrize(
     "space",
-    [spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(2), emptied(), None],
+    [
+        spaces.Box(-1, 1, (2,)),
+        spaces.MultiDiscrete([101, 100]),
+        spaces.MultiDiscrete([[2, 2], [3, 3]]),
+        spaces.MultiDiscrete([2, 2], start=[0, 1]),
+        spaces.MultiBinary(2),
+        emptied(),
+        None,
+    ],
     ids=str,
 )
 def test_other_actions_are_refused_and_the_environment_closed(space):
@@ -167,5 +212,5 @@ def test_an_environment_without_spaces_is_refused():
 
 
 def test_a_refused_observation_space_names_its_environment():
-    with pytest.raises(ConfigError, match=r"^Blackjack-v1: The observation space is Tuple.*FlattenObservation"):
-        factory("Blackjack-v1")
+    with pytest.raises(ConfigError, match=r"^Frames: The observation space is Text.*ObservationWrapper"):
+        EnvFactory(EnvConfig(), lambda: Frames(spaces.Text(4)))

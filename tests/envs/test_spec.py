@@ -6,12 +6,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monotau.config.parse import build
+from monotau.config.plain import to_plain
 from monotau.envs import ObservationSpec
 from monotau.errors import ConfigError, EnvironmentFault
+from monotau.networks.inputs import part_of
 
 
 def box(shape: tuple[int, ...], dtype: Any = np.float32, high: Any = 1) -> spaces.Box:
@@ -116,10 +120,8 @@ def test_discrete_states_are_stored_from_zero(start):
 
 
 REFUSED = [
-    spaces.Dict(a=spaces.Discrete(2)),
-    spaces.Tuple([spaces.Discrete(2)]),
-    spaces.MultiBinary(3),
-    spaces.MultiDiscrete([2, 3]),
+    spaces.Dict(a=spaces.Discrete(2), b=spaces.Text(4)),
+    spaces.Tuple([spaces.Discrete(2), spaces.Sequence(spaces.Discrete(2))]),
     spaces.Text(4),
     box((2, 2, 2, 2)),
     box((0,)),
@@ -130,15 +132,18 @@ REFUSED = [
 @pytest.mark.parametrize("space", REFUSED, ids=str)
 def test_other_spaces_are_refused_with_a_way_out(space):
     with pytest.raises(
-        ConfigError, match=r"observation space is .*must be Discrete or a non-empty Box .*FlattenObservation"
+        ConfigError,
+        match=r"observation space is .*must be Discrete, .* or a Dict or Tuple of these; .*ObservationWrapper",
     ) as caught:
         ObservationSpec.from_space(space)
     assert "\n" not in str(caught.value)
 
 
 def test_a_refusal_stays_on_one_line_for_a_space_with_a_long_repr():
-    space = spaces.Dict({f"part {index}": box((50,), high=np.arange(50, dtype=np.float32)) for index in range(9)})
-    with pytest.raises(ConfigError, match=r"observation space is Dict.* \.\.\., but") as caught:
+    space = spaces.Graph(
+        box((50,), high=np.arange(50, dtype=np.float32)), box((90,), high=np.arange(90, dtype=np.float32))
+    )
+    with pytest.raises(ConfigError, match=r"observation space is Graph.* \.\.\., but") as caught:
         spec_of(space)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -163,28 +168,96 @@ def test_a_number_that_float32_cannot_hold_is_a_fault(value):
         spec_of(box((2,), np.float64)).frame(np.array([[0.0, value]]))
 
 
-def test_a_file_with_other_fields_is_not_a_spec():
-    values = spec_of(box((4,))).to_dict()
-    del values["size"]
-    with pytest.raises(
-        ConfigError, match="has the fields channels_last, dtype, kind, scale, shape, start, but must have"
-    ):
-        ObservationSpec.from_dict(values)
-
-
 boxes = st.builds(
     box,
     st.lists(st.integers(1, 40), max_size=3).map(tuple),
     st.sampled_from([np.uint8, np.bool_, np.float16, np.float32, np.float64, np.int16]),
 )
 discretes = st.builds(spaces.Discrete, st.integers(1, 9), start=st.integers(-9, 9))
+several = st.builds(
+    lambda sizes, start: spaces.MultiDiscrete(sizes, start=[start] * len(sizes)),
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.integers(-9, 9),
+)
+flags = st.builds(spaces.MultiBinary, st.integers(1, 9) | st.sampled_from([(2, 3), (1, 4, 2)]))
+simple = boxes | discretes | several | flags
 
 
-@given(space=boxes | discretes, seed=st.integers(0, 99))
+@given(space=simple, seed=st.integers(0, 99))
 def test_a_spec_survives_json_and_fits_every_sample(space, seed):
     spec = spec_of(space)
-    assert ObservationSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert build(ObservationSpec, json.loads(json.dumps(to_plain(spec, {})))) == spec
     space.seed(seed)
     frames = spec.frame(np.stack([space.sample() for _ in range(2)]))
     assert frames.shape == (2, *spec.shape)
     assert frames.dtype == spec.dtype
+
+
+def test_several_discrete_states_share_the_range_that_covers_them_all():
+    spec = spec_of(spaces.MultiDiscrete([2, 5], start=[3, -1]))
+    assert (spec.kind, spec.shape, spec.start, spec.size) == ("discrete", (2,), -1, 6)
+    np.testing.assert_array_equal(spec.frame(np.array([[3, -1], [4, 3]])), [[4, 0], [5, 4]])
+
+
+PARTS = spaces.Dict(
+    camera=box((6, 5, 3), np.uint8, 255),
+    inner=spaces.Tuple([spaces.Discrete(4, start=2), box((3,), np.float64)]),
+    flags=spaces.MultiBinary(2),
+    speed=box(()),
+)
+
+
+def test_parts_are_stored_as_bytes_floats_first_and_images_last():
+    spec = spec_of(PARTS)
+    assert [part.name for part in spec.parts] == ["inner.1", "speed", "inner.0", "flags", "camera"]
+    assert [part.bytes for part in spec.parts] == [12, 4, 8, 2, 90]
+    assert (spec.kind, spec.shape, spec.dtype) == ("parts", (116,), "uint8")
+    assert [part.name for part in spec.leading(floats=True).parts] == ["inner.1", "speed"]
+    assert [part.name for part in spec.leading(floats=False).parts] == ["inner.1", "speed", "inner.0", "flags"]
+
+
+def packed(spec: ObservationSpec, observation: Any) -> np.ndarray:
+    return spec.pack(lambda part: np.asarray(part.of(observation))[None])[0]
+
+
+nested = st.recursive(
+    simple,
+    lambda inner: (
+        st.dictionaries(st.sampled_from("abcd"), inner, min_size=1, max_size=3).map(spaces.Dict)
+        | st.lists(inner, min_size=1, max_size=3).map(spaces.Tuple)
+    ),
+    max_leaves=5,
+).filter(lambda space: isinstance(space, spaces.Dict | spaces.Tuple))
+
+
+@given(space=nested, count=st.integers(1, 3), stack=st.integers(1, 2), seed=st.integers(0, 99))
+def test_every_part_survives_packing(space, count, stack, seed):
+    spec = spec_of(space)
+    assert build(ObservationSpec, json.loads(json.dumps(to_plain(spec, {})))) == spec
+    space.seed(seed)
+    samples = [[space.sample() for _ in range(stack)] for _ in range(count)]
+    frames = np.stack([[packed(spec, one) for one in row] for row in samples])
+    assert frames.shape == (count, stack, *spec.shape)
+    for index, part in enumerate(spec.parts):
+        expected = np.stack([[part.spec.frame(np.asarray(part.of(one))[None])[0] for one in row] for row in samples])
+        np.testing.assert_array_equal(part_of(torch.from_numpy(frames), spec, index).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"speed": np.nan}, "In the part speed: The observation contains nan, which float32 cannot hold"),
+        ({"inner": [2]}, r"In the part inner\.1: The observation does not have it"),
+        ({"inner": (6, np.zeros(3))}, r"In the part inner\.0: The state is 6, but the Discrete .* goes from 2 to 5"),
+        ({"flags": np.zeros(3, bool)}, r"In the part flags: The observation has shape \(3,\), but"),
+    ],
+)
+def test_a_fault_names_its_part(change, message):
+    observation = PARTS.sample() | change
+    with pytest.raises(EnvironmentFault, match=message):
+        packed(spec_of(PARTS), observation)
+
+
+def test_an_empty_dict_is_refused():
+    with pytest.raises(ConfigError, match=r"observation space is Dict\(\), but must have at least one part"):
+        spec_of(spaces.Dict())

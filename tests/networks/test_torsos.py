@@ -1,18 +1,30 @@
 """Torsos: feature sizes, scaling of pixels, and independence from the memory layout of images."""
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from torch.nn.functional import one_hot
 
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError
-from monotau.networks.inputs import prepare
+from monotau.networks.inputs import InputScaling, prepare
 from monotau.networks.torsos import TORSOS, default_torso
 from monotau.networks.torsos.images import Compact, Dopamine, Nature, Small
+from monotau.networks.torsos.joined import Joined
 from monotau.networks.torsos.mlp import Mlp
 from tests.support.networks import ATARI, image
 
 VECTOR = ObservationSpec(kind="vector", shape=(4,), dtype="float32", channels_last=False, scale=1.0, size=4)
 STATES = ObservationSpec(kind="discrete", shape=(), dtype="int64", channels_last=False, scale=1.0, size=6)
+PARTS = ObservationSpec.from_space(
+    spaces.Dict(
+        far=spaces.Box(0, 255, (40, 36, 1), np.uint8),
+        near=spaces.Box(0, 1, (6, 7, 2), np.float32),
+        pose=spaces.Box(-9, 9, (3,), np.float32),
+        gear=spaces.Discrete(4, start=1),
+    )
+)
 
 
 def test_atari_features_have_the_published_sizes():
@@ -79,13 +91,72 @@ def test_bool_images_become_zeros_and_ones():
 
 @pytest.mark.parametrize(
     ("spec", "name"),
-    [(ATARI, "nature"), (image(10, 10, 4, channels_last=True), "small"), (VECTOR, "mlp"), (STATES, "mlp")],
+    [
+        (ATARI, "nature"),
+        (image(10, 10, 4, channels_last=True), "small"),
+        (VECTOR, "mlp"),
+        (STATES, "mlp"),
+        (ObservationSpec.from_space(spaces.MultiDiscrete([2, 5])), "mlp"),
+        (ObservationSpec.from_space(spaces.MultiBinary((2, 3))), "mlp"),
+        (ObservationSpec.from_space(spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (4,))])), "mlp"),
+        (PARTS, "joined"),
+    ],
 )
 def test_each_kind_of_observation_has_a_torso(spec, name):
     assert default_torso(spec) == name
     torso = TORSOS[name]().build(spec, 2, "fp32")
     frames = torch.zeros(3, 2, *spec.shape, dtype=getattr(torch, spec.dtype))
     assert torso(frames).shape == (3, torso.features)
+
+
+def some_parts(count: int, stack: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Return stacked frames with parts, and the parts in the order of the spec: pose, gear, far, near."""
+    generator = torch.Generator().manual_seed(1)
+    pose = torch.randn(count, stack, 3, generator=generator)
+    gear = torch.randint(4, (count, stack), generator=generator)
+    far = torch.randint(256, (count, stack, 40, 36, 1), generator=generator, dtype=torch.uint8)
+    near = torch.rand(count, stack, 6, 7, 2, generator=generator)
+    flat = [
+        part.reshape(count, stack, -1).contiguous().view(torch.uint8) for part in (pose, gear[..., None], far, near)
+    ]
+    return torch.cat(flat, dim=-1), [pose, gear, far, near]
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+def test_joined_features_are_those_of_a_torso_for_each_image_and_one_for_the_rest(stack):
+    torso = Joined(width=11, layers=1).build(PARTS, stack, "fp32")
+    scaling = InputScaling(PARTS, stack, enabled=True)
+    torso.use_scaling(scaling)
+    frames, (pose, gear, far, near) = some_parts(5, stack)
+    scaling.observe(frames)
+    mean, deviation = pose.flatten(1).mean(dim=0), pose.flatten(1).std(dim=0, correction=0)
+    vectors = torch.cat([(pose.flatten(1) - mean) / deviation, 2 * one_hot(gear, 4).flatten(1)], dim=1)
+    by_size = {image.features: image for image in torso.images}
+    assert sorted(by_size) == [64, 128]  # nature's last map has one pixel, small has 128 units
+    expected = [torso.vectors.body(vectors), by_size[64](far), by_size[128](near)]
+    torch.testing.assert_close(torso(frames), torch.cat(expected, dim=1), rtol=1e-4, atol=1e-4)
+    assert torso.features == 11 + 64 + 128
+
+
+def test_parts_without_vectors_are_joined_too():
+    spec = ObservationSpec.from_space(spaces.Tuple([spaces.Box(0, 255, (6, 5, 3), np.uint8)] * 2))
+    torso = TORSOS["joined"]().build(spec, 1, "fp32")
+    torso.use_scaling(InputScaling(spec, 1, enabled=True))
+    assert torso(torch.zeros(2, 1, 180, dtype=torch.uint8)).shape == (2, 256)
+
+
+def test_an_mlp_takes_all_parts_as_one_vector():
+    frames, (pose, gear, far, near) = some_parts(2, 1)
+    expected = [pose.flatten(1), 2 * one_hot(gear, 4).flatten(1), prepare(far, PARTS.parts[2].spec).flatten(1)]
+    expected.append(near.movedim(-1, 2).flatten(1))
+    torch.testing.assert_close(prepare(frames, PARTS), torch.cat(expected, dim=1))
+    assert Mlp(width=5).build(PARTS, 1, "fp32")(frames).shape == (2, 5)
+
+
+@pytest.mark.parametrize(("spec", "hint"), [(VECTOR, "'mlp'"), (ATARI, "'mlp', small or nature")])
+def test_the_joined_torso_needs_parts_with_an_image(spec, hint):
+    with pytest.raises(ConfigError, match=f"torso 'joined' needs a Dict or Tuple with an image, but .* torso {hint}"):
+        TORSOS["joined"]().build(spec, 1, "fp32")
 
 
 def test_images_may_be_taken_as_vectors():

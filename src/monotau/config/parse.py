@@ -47,8 +47,28 @@ def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
     return changed
 
 
+def build(cls: type[C], values: object, path: str = "") -> C:
+    """Return a dataclass made of plain values, which must have all of its fields that have no default."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{path or 'the file'} must be a mapping of names to values, but got {brief(values)}.")
+    kind: Any = cls
+    names = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(kind)}
+    needed = {name for name, required in names.items() if required}
+    if not needed <= values.keys() <= names.keys():
+        raise ConfigError(
+            f"{f'{path}: ' if path else ''}the fields are {', '.join(sorted(map(str, values)))}, but must be "
+            f"{', '.join(sorted(names))}."
+        )
+    hints = get_type_hints(cls)
+    prefix = f"{path}." if path else ""
+    built: C = kind(**{name: _checked(value, hints[name], f"{prefix}{name}") for name, value in values.items()})
+    return built
+
+
 def _checked(value: Any, hint: Any, path: str) -> Any:
     """Return the value if it has the type of the hint; an int is accepted for a float and a list for a tuple."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return build(hint, value, path)
     if isinstance(value, np.generic):
         value = value.item()
     origin, arguments = get_origin(hint), get_args(hint)

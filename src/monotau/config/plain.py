@@ -22,7 +22,7 @@ def to_plain(settings: Any, kinds: Kinds) -> dict[str, Any]:
         if dataclasses.is_dataclass(value):
             value = to_plain(value, kinds)
         elif isinstance(value, tuple):
-            value = list(value)
+            value = [to_plain(item, kinds) if dataclasses.is_dataclass(item) else item for item in value]
         elif isinstance(value, dict):
             value = dict(value)
         plain[field.name] = value

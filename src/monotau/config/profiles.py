@@ -136,4 +136,5 @@ PROFILES: Mapping[str, Profile] = {
 
 def default_profile(spec: ObservationSpec) -> str:
     """Return the name of the profile for these observations."""
-    return {"mlp": "classic", "small": "minatar"}.get(default_torso(spec), "atari")
+    torsos = {default_torso(part.spec) for part in spec.parts if part.image} or {default_torso(spec)}
+    return "atari" if "nature" in torsos else "minatar" if "small" in torsos else "classic"

@@ -1,11 +1,14 @@
 """Validates what an environment returns before Gymnasium converts it to arrays, which would turn None into NaN."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, final
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
+from monotau.envs.spec import ObservationSpec, leaves
 from monotau.errors import EnvironmentFault, brief, in_one_line
 
 OF_RESET = ("observation", "info")
@@ -25,7 +28,18 @@ class Checked(gym.Wrapper):
     """Raises EnvironmentFault if reset or step violate the Gymnasium API, and drops `info`, which is not used.
 
     The bounds of a Box are not checked: many environments exceed theirs, which does not harm learning.
+
+    Observations with parts become frames of bytes, and a number takes the place of each combination of the actions of
+    a MultiDiscrete space, whose sizes are `action_sizes`.
     """
+
+    def __init__(self, env: gym.Env, spec: ObservationSpec, action_sizes: Sequence[int] = ()) -> None:
+        super().__init__(env)
+        self._spec, self._action_sizes, self._leaves = spec, tuple(action_sizes), dict(leaves(env.observation_space))
+        if spec.parts:
+            self.observation_space = spaces.Box(0, 255, spec.shape, np.uint8)
+        if action_sizes:
+            self.action_space = spaces.Discrete(int(np.prod(action_sizes)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode; empty options, which SyncVectorEnv leaves after removing `reset_mask`, become None."""
@@ -39,6 +53,8 @@ class Checked(gym.Wrapper):
         SyncVectorEnv returns it as `final_obs` without a copy and then resets, which overwrites it in environments that
         reuse their observation buffer.
         """
+        if self._action_sizes:
+            action = np.array(np.unravel_index(action, self._action_sizes))
         observation, reward, terminated, truncated, info = _values("step", self.env.step(action), OF_STEP)
         number = _as_array(reward)
         if number is None or number.ndim or number.dtype.kind not in NUMBERS:
@@ -49,35 +65,23 @@ class Checked(gym.Wrapper):
         return array.copy() if terminated or truncated else array, float(number), terminated, truncated, {}
 
     def close(self) -> None:
-        """Close the environment; an exception becomes a warning, so that it neither ends the run nor hides another."""
-        try:
-            self.env.close()
-        except Exception as error:  # third-party code may raise anything
-            warnings.warn(f"{name_of(self)}: closing it raised {in_one_line(error)}", RuntimeWarning, stacklevel=2)
+        """Close the environment."""
+        close(self.env)
 
     def _array(self, observation: Any) -> np.ndarray:
-        """Return the observation as an array with the shape and dtype of its space."""
-        space: Any = self.observation_space  # Discrete or Box, which have a dtype
-        array = _as_array(observation)
-        if array is None or array.dtype.kind not in f"{NUMBERS}c":
-            raise EnvironmentFault(f"The observation is {brief(observation)}, but must be an array of numbers.")
-        if array.shape != space.shape:
-            raise EnvironmentFault(
-                f"The observation has shape {array.shape}, but its observation space has shape {space.shape}."
-            )
-        if array.dtype == space.dtype:
-            return array
-        if not np.can_cast(array.dtype, space.dtype, "same_kind"):
-            raise EnvironmentFault(f"The observation is {array.dtype}, but its observation space is {space.dtype}.")
-        with np.errstate(over="ignore"):
-            cast = array.astype(space.dtype)
-        lost = ~np.isfinite(cast) if cast.dtype.kind == "f" else cast != array
-        if lost.any():
-            raise EnvironmentFault(
-                f"The observation contains {array[lost].flat[0]}, which {space.dtype} cannot hold"
-                f"{' as a finite number' if cast.dtype.kind == 'f' else ''}."
-            )
-        return cast
+        """Return the observation as an array; if it has parts, as the bytes of a frame."""
+        if not self._spec.parts:
+            return checked_array(observation, self.observation_space)
+        frames = self._spec.pack(lambda part: checked_array(part.of(observation), self._leaves[part.path])[None])
+        return np.squeeze(frames, axis=0)
+
+
+def close(env: gym.Env) -> None:
+    """Close an environment; an exception becomes a warning, so that it neither ends the run nor hides another."""
+    try:
+        env.close()
+    except Exception as error:  # third-party code may raise anything
+        warnings.warn(f"{name_of(env)}: closing it raised {in_one_line(error)}", RuntimeWarning, stacklevel=2)
 
 
 def _values(call: str, given: Any, names: tuple[str, ...]) -> Any:
@@ -98,6 +102,30 @@ def _flag(name: str, given: Any) -> bool:
 def _check_info(info: Any) -> None:
     if not isinstance(info, dict):
         raise EnvironmentFault(f"info is {brief(info)}, but must be a dictionary.")
+
+
+def checked_array(observation: Any, space: Any) -> np.ndarray:
+    """Return an observation as an array with the shape and dtype of its space, which is no Dict or Tuple."""
+    array = _as_array(observation)
+    if array is None or array.dtype.kind not in f"{NUMBERS}c":
+        raise EnvironmentFault(f"The observation is {brief(observation)}, but must be an array of numbers.")
+    if array.shape != space.shape:
+        raise EnvironmentFault(
+            f"The observation has shape {array.shape}, but its observation space has shape {space.shape}."
+        )
+    if array.dtype == space.dtype:
+        return array
+    if not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        raise EnvironmentFault(f"The observation is {array.dtype}, but its observation space is {space.dtype}.")
+    with np.errstate(over="ignore"):
+        cast = array.astype(space.dtype)
+    lost = ~np.isfinite(cast) if cast.dtype.kind == "f" else cast != array
+    if lost.any():
+        raise EnvironmentFault(
+            f"The observation contains {array[lost].flat[0]}, which {space.dtype} cannot hold"
+            f"{' as a finite number' if cast.dtype.kind == 'f' else ''}."
+        )
+    return cast
 
 
 def _as_array(given: Any) -> np.ndarray | None:

@@ -53,7 +53,7 @@ class EnvMaker(Protocol):
     observation_spec: ObservationSpec
     """How observations are stored."""
     num_actions: int
-    """Size of the Discrete action space; actions are learned as 0 .. num_actions - 1."""
+    """Number of actions, or of combinations of actions; they are learned as 0 .. num_actions - 1."""
     action_start: int
     """First action of the environment's own action space."""
     reusable: bool

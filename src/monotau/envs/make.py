@@ -1,23 +1,28 @@
 """Makes vectors of environments from an id, a callable or an environment."""
 
+import math
 import warnings
 import weakref
 from collections.abc import Callable
 from typing import final
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from monotau.envs.atari import FRAME, AtariVector, check_protocol, is_atari
 from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, register_own, unknown_id
-from monotau.envs.checked import Checked, name_of
+from monotau.envs.checked import Checked, close, name_of
 from monotau.envs.config import EnvConfig
 from monotau.envs.spec import ObservationSpec, describe_space
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, in_one_line
 
 EnvSource = Callable[[], gym.Env] | gym.Env
 """An environment that is not given by id: a callable that makes a new one at each call, or one environment."""
+
+MOST_COMBINATIONS = 10_000
+"""Largest number of combinations of the actions of a MultiDiscrete space, each of which has its own output."""
 
 
 @final
@@ -32,9 +37,11 @@ class EnvFactory:
     observation_spec: ObservationSpec
     """How its observations are stored."""
     num_actions: int
-    """Size of its Discrete action space."""
+    """Number of its actions; for a MultiDiscrete action space, of their combinations."""
     action_start: int
     """First action of its Discrete action space."""
+    action_sizes: tuple[int, ...]
+    """Sizes of its MultiDiscrete action space; empty for a Discrete one."""
     by_id: bool
     """Whether the environment is made from its id."""
     source: EnvSource | None
@@ -61,14 +68,15 @@ class EnvFactory:
         self._atari = self.by_id and is_atari(config.id)
         if self._atari:
             self.name, self.observation_spec = config.id, ObservationSpec.from_space(FRAME)
-            self.num_actions, self.action_start = AtariVector(config.id, 1, config.protocol).num_actions, 0
+            self.num_actions = AtariVector(config.id, 1, config.protocol).num_actions
+            self.action_start, self.action_sizes = 0, ()
             return
         with warnings.catch_warnings(action="ignore"):
             env = self._make_one()
             try:
                 self._read_spaces(env)
             finally:
-                env.close()
+                close(env)
         self._probe = weakref.ref(env.unwrapped)
 
     def make_vector(self, num_envs: int) -> VectorEnv:
@@ -82,7 +90,8 @@ class EnvFactory:
             return AtariVector(self.config.id, num_envs, self.config.protocol, self.config.max_episode_steps)
         with warnings.catch_warnings(action="ignore"):
             try:
-                vector = SyncVectorEnv([self._make_one] * num_envs, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
+                makers = [lambda: Checked(self._make_one(), self.observation_spec, self.action_sizes)] * num_envs
+                vector = SyncVectorEnv(makers, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
             except Exception as error:  # third-party code, or environments with different spaces
                 reason = str(error) if isinstance(error, ConfigError) else in_one_line(error)
                 raise EnvironmentFault(f"it could be made once, but not again: {reason}") from error
@@ -106,7 +115,7 @@ class EnvFactory:
 
     def _make_one(self) -> gym.Env:
         if self.source is None:
-            return Checked(_make_by_id(self.config))
+            return _make_by_id(self.config)
         if isinstance(self.source, gym.Env):
             env: gym.Env = _Borrowed(self.source)
         else:
@@ -121,18 +130,24 @@ class EnvFactory:
                 )
         if self.config.max_episode_steps:
             env = gym.wrappers.TimeLimit(env, self.config.max_episode_steps)
-        return Checked(env)
+        return env
 
     def _read_spaces(self, env: gym.Env) -> None:
         self.name = self.config.id if self.source is None else name_of(env)
         # An incomplete environment may have no spaces; None is refused like any unsupported space.
         actions = getattr(env, "action_space", None)
-        if not isinstance(actions, spaces.Discrete) or actions.n < 1:
+        if isinstance(actions, spaces.MultiDiscrete) and actions.nvec.ndim == 1 and not np.any(actions.start):
+            self.action_sizes, self.action_start = tuple(int(size) for size in actions.nvec), 0
+            self.num_actions = math.prod(self.action_sizes)
+            suits = self.num_actions <= MOST_COMBINATIONS
+        elif suits := isinstance(actions, spaces.Discrete) and actions.n >= 1:
+            self.action_sizes, self.num_actions, self.action_start = (), int(actions.n), int(actions.start)
+        if not suits:
             raise ConfigError(
                 f"{self.name}: the action space is {describe_space(actions)}, but must be Discrete with at least one "
-                f"action, because the agent learns one return distribution per action."
+                f"action, or MultiDiscrete with one axis, no starts and at most {MOST_COMBINATIONS:,d} combinations, "
+                f"because the agent learns one return distribution per action."
             )
-        self.num_actions, self.action_start = int(actions.n), int(actions.start)
         try:
             self.observation_spec = ObservationSpec.from_space(getattr(env, "observation_space", None))
         except ConfigError as error:

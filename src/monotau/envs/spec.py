@@ -1,8 +1,8 @@
 """The stored format of an observation, derived from the environment's observation space."""
 
 import textwrap
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import numpy as np
@@ -26,8 +26,9 @@ def describe_space(space: object) -> str:
 class ObservationSpec:
     """The stored format of one observation (one frame, before any stacking)."""
 
-    kind: Literal["vector", "image", "discrete"]
-    """How the torso processes it: a vector to flatten, an image to convolve or a discrete state to look up."""
+    kind: Literal["vector", "image", "discrete", "parts"]
+    """How the torso processes it: a vector to flatten, an image to convolve, discrete states to look up, or several
+    parts, each with a spec of its own."""
     shape: tuple[int, ...]
     """Shape of one frame as stored; () for a discrete state."""
     dtype: str
@@ -40,20 +41,24 @@ class ObservationSpec:
     """Number of discrete states, or else the number of elements of a frame."""
     start: int = 0
     """First discrete state of the environment; stored states start at 0."""
+    parts: tuple["Part", ...] = ()
+    """The parts of a Dict or Tuple, whose bytes make up a frame one after another: first vectors of floats, then other
+    vectors and discrete states, then images."""
 
     @classmethod
     def from_space(cls, space: object) -> "ObservationSpec":
         """Derive the format from a Gymnasium space."""
+        if isinstance(space, spaces.Dict | spaces.Tuple):
+            return cls._joined(space)
         if isinstance(space, spaces.Discrete):
-            return cls(
-                kind="discrete",
-                shape=(),
-                dtype="int64",
-                channels_last=False,
-                scale=1.0,
-                size=int(space.n),
-                start=int(space.start),
-            )
+            return cls._discrete((), int(space.start), int(space.start + space.n))
+        if isinstance(space, spaces.MultiDiscrete):
+            starts = np.asarray(space.start)
+            return cls._discrete(space.shape, int(starts.min()), int((starts + space.nvec).max()))
+        if isinstance(space, spaces.MultiBinary):
+            shape = tuple(int(side) for side in space.shape)
+            size = int(np.prod(shape, dtype=np.int64))
+            return cls(kind="vector", shape=shape, dtype="bool", channels_last=False, scale=1.0, size=size)
         if isinstance(space, spaces.Box) and len(space.shape) <= 3 and 0 not in space.shape:
             shape = tuple(int(side) for side in space.shape)
             image, channels_last = _image_layout(shape, space.dtype)
@@ -66,9 +71,42 @@ class ObservationSpec:
                 size=int(np.prod(shape, dtype=np.int64)),
             )
         raise ConfigError(
-            f"The observation space is {describe_space(space)}, but must be Discrete or a non-empty Box of at most "
-            f"3 axes; a wrapper such as gymnasium.wrappers.FlattenObservation makes it one."
+            f"The observation space is {describe_space(space)}, but must be Discrete, MultiDiscrete, MultiBinary, a "
+            f"non-empty Box of at most 3 axes, or a Dict or Tuple of these; a gymnasium.ObservationWrapper can make it "
+            f"one."
         )
+
+    @classmethod
+    def _discrete(cls, shape: tuple[int, ...], start: int, stop: int) -> "ObservationSpec":
+        """Return the format of discrete states from `start` up to, and without, `stop`."""
+        return cls(
+            kind="discrete", shape=shape, dtype="int64", channels_last=False, scale=1.0, size=stop - start, start=start
+        )
+
+    @classmethod
+    def _joined(cls, space: object) -> "ObservationSpec":
+        """Return the format of a Dict or Tuple."""
+        parts = tuple(Part(path, cls.from_space(leaf)) for path, leaf in leaves(space))
+        if not parts:
+            raise ConfigError(f"The observation space is {describe_space(space)}, but must have at least one part.")
+        size = sum(part.bytes for part in parts)
+        whole = cls(kind="parts", shape=(size,), dtype="uint8", channels_last=False, scale=1.0, size=size)
+        return replace(whole, parts=tuple(sorted(parts, key=lambda part: (part.image, not part.floats))))
+
+    def leading(self, *, floats: bool) -> "ObservationSpec":
+        """Return a spec of the same frames with only the parts before the images, or only the vectors of floats."""
+        return replace(self, parts=tuple(part for part in self.parts if (part.floats if floats else not part.image)))
+
+    def pack(self, read: Callable[["Part"], np.ndarray]) -> np.ndarray:
+        """Return observations with parts as frames [E, bytes]; `read` returns the array [E, ...] of a part."""
+        columns = []
+        for part in self.parts:
+            try:
+                frames = part.spec.frame(read(part))
+            except EnvironmentFault as fault:
+                raise EnvironmentFault(f"In the part {part.name}: {fault}") from None
+            columns.append(np.ascontiguousarray(frames).reshape(len(frames), -1).view(np.uint8))
+        return np.concatenate(columns, axis=1)
 
     def frame(self, observation: np.ndarray) -> np.ndarray:
         """Return raw observations [E, ...] in their stored format; the result may share memory with the argument."""
@@ -95,20 +133,55 @@ class ObservationSpec:
             )
         return frames
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values for JSON."""
-        return asdict(self) | {"shape": list(self.shape)}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "ObservationSpec":
-        """Rebuild a spec from what `to_dict` returned, also after a round trip through JSON."""
-        expected = {field.name for field in fields(cls)}
-        if set(values) != expected:
-            raise ConfigError(
-                f"An observation spec has the fields {', '.join(sorted(values))}, "
-                f"but must have exactly {', '.join(sorted(expected))}."
-            )
-        return cls(**{**values, "shape": tuple(values["shape"])})
+@final
+@dataclass(frozen=True)
+class Part:
+    """One array in a Dict or Tuple, which may be nested."""
+
+    path: tuple[str, ...]
+    """The keys that lead to it; those of a Tuple are "0", "1" and so on."""
+    spec: ObservationSpec
+    """Its format."""
+
+    @property
+    def name(self) -> str:
+        """The path in one word."""
+        return ".".join(self.path)
+
+    @property
+    def bytes(self) -> int:
+        """Number of bytes in a stored frame."""
+        return int(np.prod(self.spec.shape, dtype=np.int64)) * np.dtype(self.spec.dtype).itemsize
+
+    @property
+    def image(self) -> bool:
+        """Whether it is an image."""
+        return self.spec.kind == "image"
+
+    @property
+    def floats(self) -> bool:
+        """Whether it is a vector of floats."""
+        return self.spec.kind == "vector" and self.spec.dtype == "float32"
+
+    def of(self, observation: Any) -> Any:
+        """Return this part of an observation."""
+        for key in self.path:
+            try:
+                observation = observation[key] if isinstance(observation, Mapping) else observation[int(key)]
+            except (LookupError, TypeError, ValueError):
+                raise EnvironmentFault("The observation does not have it.") from None
+        return observation
+
+
+def leaves(space: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Return the path and the space of every part of a Dict or Tuple; any other space is one part."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        yield path, space
+        return
+    inner = space.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    for key, part in inner:
+        yield from leaves(part, (*path, str(key)))
 
 
 def _image_layout(shape: tuple[int, ...], dtype: np.dtype) -> tuple[bool, bool]:

@@ -41,7 +41,7 @@ class NetworkFactory:
             torch.default_generator.manual_seed(stream_seed(self.seed, f"weights of {name}"))
             torso = self.torso.build(self.spec, self.stack, self.layers.precision)
             network = Network(torso, self.head.build(torso.features, self.actions, self.layers))
-        torso.scaling = self.scaling
+        torso.use_scaling(self.scaling)
         network.device = self.device
         return network.to(self.device)
 

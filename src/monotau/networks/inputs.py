@@ -17,7 +17,18 @@ AVERAGED_BATCHES = 1_000
 
 
 def prepare(observations: Shaped[Tensor, "B S *frame"], spec: ObservationSpec) -> Float[Tensor, "B ..."]:
-    """Convert stored frames to floats: `[B, S*C, H, W]` for images, `[B, S*size]` for everything else."""
+    """Convert stored frames to floats: `[B, S*C, H, W]` for images, `[B, S*size]` for everything else.
+
+    Parts are flattened and joined in their order.
+    """
+    if spec.kind == "parts":
+        return torch.cat(
+            [
+                prepare(part_of(observations, spec, index), part.spec).flatten(1)
+                for index, part in enumerate(spec.parts)
+            ],
+            dim=1,
+        )
     if spec.kind == "discrete":
         # One entry in `size` is not zero; this factor makes the mean square 1 for any number of states.
         return F.one_hot(observations.long(), spec.size).flatten(1).float() * math.sqrt(spec.size)
@@ -32,6 +43,14 @@ def prepare(observations: Shaped[Tensor, "B S *frame"], spec: ObservationSpec) -
     return inputs.contiguous(memory_format=torch.channels_last) if torch.is_grad_enabled() else inputs
 
 
+def part_of(observations: Shaped[Tensor, "B S bytes"], spec: ObservationSpec, index: int) -> Shaped[Tensor, "B S ..."]:
+    """Return one part of stored frames with parts."""
+    part, start = spec.parts[index], sum(part.bytes for part in spec.parts[:index])
+    # A copy, because a view of another dtype must begin at a multiple of its size.
+    raw = observations[..., start : start + part.bytes].clone(memory_format=torch.contiguous_format)
+    return raw.view(getattr(torch, part.spec.dtype)).reshape(*observations.shape[:2], *part.spec.shape)
+
+
 def input_shape(spec: ObservationSpec, stack: int) -> tuple[int, ...]:
     """Shape of one prepared observation."""
     blank = torch.zeros(1, stack, *spec.shape, dtype=getattr(torch, spec.dtype), device="meta")  # takes no memory
@@ -40,6 +59,8 @@ def input_shape(spec: ObservationSpec, stack: int) -> tuple[int, ...]:
 
 class InputScaling(nn.Module):
     """Standardises each entry of a vector to mean 0 and deviation 1, by running statistics of the sampled batches.
+
+    Of observations with parts, it standardises the vectors of floats, which come first.
 
     Departure from the usual scaling by bounds, which are often far beyond typical values. Acrobot's velocities are
     bounded by 28 but mostly below 2; divided by their bounds they vanish beside the angles, and the agent learns
@@ -50,9 +71,10 @@ class InputScaling(nn.Module):
 
     def __init__(self, spec: ObservationSpec, stack: int, *, enabled: bool) -> None:
         super().__init__()
-        self.spec = spec
-        self.enabled = enabled and spec.kind == "vector" and spec.dtype == "float32"
-        size = spec.size * stack if self.enabled else 0
+        self.spec = spec.leading(floats=True) if spec.parts else spec
+        standardised = bool(self.spec.parts) or (spec.kind == "vector" and spec.dtype == "float32")
+        self.enabled = enabled and standardised
+        size = input_shape(self.spec, stack)[0] if self.enabled else 0
         for name, values in {
             "offset": torch.zeros(size),
             "factor": torch.ones(size),
@@ -72,7 +94,9 @@ class InputScaling(nn.Module):
         """Standardise prepared observations."""
         if not self.enabled:
             return inputs
-        return (inputs - self.offset).mul_(self.factor).clamp_(-LARGEST, LARGEST)
+        size = len(self.offset)
+        scaled = (inputs[:, :size] - self.offset).mul_(self.factor).clamp_(-LARGEST, LARGEST)
+        return scaled if inputs.shape[1] == size else torch.cat([scaled, inputs[:, size:]], dim=1)
 
     @torch.no_grad()
     def observe(self, observations: Shaped[Tensor, "B S *frame"]) -> None:

@@ -1,13 +1,16 @@
 """Reads and writes saved agents: settings and environment spaces in agent.json, weights in weights.safetensors."""
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Int
 from torch import Tensor
 
-from monotau.config.parse import override
+from monotau.config.parse import build
 from monotau.config.plain import to_plain
 from monotau.config.resolve import resolve_for_spec, split_names
 from monotau.config.schema import KINDS, Config
@@ -24,6 +27,8 @@ FORMAT = 2
 """Version of the file format."""
 OLDER = {1: "monotau 0.1"}
 """Older formats, which are no longer supported, and the version that wrote each."""
+NOT_SPACES = {"format", "config", "weights"}
+"""The fields of agent.json beside those of the environment's signature."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,26 +39,45 @@ class EnvSignature:
     actions: int
     action_start: int
     env_by_id: bool
+    action_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        spec = self.observation
-        axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": (0,)}[spec.kind]
-        dtypes = ("int64",) if spec.kind == "discrete" else ("uint8", "bool", "float32")
-        if len(spec.shape) not in axes or spec.dtype not in dtypes or min(spec.size, *spec.shape, self.actions) < 1:
+        counted = not self.action_sizes or (math.prod(self.action_sizes) == self.actions and not self.action_start)
+        if not (possible(self.observation) and counted and min((self.actions, *self.action_sizes)) >= 1):
             raise ConfigError(f"the spaces are {self}, which no environment has.")
 
     def __str__(self) -> str:
-        return f"{self.actions} actions starting at {self.action_start} and observations {self.observation}"
+        sizes = f" ({' x '.join(map(str, self.action_sizes))})" if self.action_sizes else ""
+        return f"{self.actions} actions{sizes} starting at {self.action_start} and observations {self.observation}"
 
     @classmethod
     def of(cls, envs: EnvFactory) -> "EnvSignature":
         """Return the signature of a factory's environments."""
-        actions, start = envs.num_actions, envs.action_start
-        return cls(observation=envs.observation_spec, actions=actions, action_start=start, env_by_id=envs.by_id)
+        return cls(
+            observation=envs.observation_spec,
+            actions=envs.num_actions,
+            action_start=envs.action_start,
+            env_by_id=envs.by_id,
+            action_sizes=envs.action_sizes,
+        )
+
+    def native(self, actions: Int[np.ndarray, " E"]) -> Int[np.ndarray, "E ..."]:
+        """Return actions as the environment takes them: from its own first one, or one number per axis."""
+        if self.action_sizes:
+            return np.stack(np.unravel_index(actions, self.action_sizes), axis=1)
+        return actions + self.action_start
 
 
-_ANY_SPEC = ObservationSpec("vector", (1,), "float32", channels_last=False, scale=1.0, size=1)
-_ANYTHING = EnvSignature(observation=_ANY_SPEC, actions=1, action_start=0, env_by_id=False)
+def possible(spec: ObservationSpec) -> bool:
+    """Whether an observation space has this format."""
+    axes = {"vector": (0, 1, 2, 3), "image": (2, 3), "discrete": range(33), "parts": (1,)}[spec.kind]
+    dtypes = {"discrete": ("int64",), "parts": ("uint8",)}.get(spec.kind, ("uint8", "bool", "float32"))
+    if len(spec.shape) not in axes or spec.dtype not in dtypes or min((spec.size, *spec.shape)) < 1:
+        return False
+    if spec.kind != "parts":
+        return not spec.parts
+    simple = all(part.spec.kind != "parts" and possible(part.spec) for part in spec.parts)
+    return simple and spec.shape == (sum(part.bytes for part in spec.parts),)
 
 
 def is_safe_to_make(env: EnvConfig) -> bool:
@@ -84,20 +108,18 @@ def read_about(directory: Path) -> tuple[Config, EnvSignature, Record]:
         there = "the run there has not finished" if unfinished else "name a run directory or one that Agent.save wrote"
         raise ConfigError(f"there is no agent in {directory}: {there}.")
     about = read_json(path)
-    names = {"format", "config", "weights", *(field.name for field in fields(EnvSignature))}
     try:
         if (number := about.get("format")) != FORMAT:
             # The type is checked too because True == 1.
             writer = OLDER.get(number) if type(number) is int else None
             written = f", which {writer} wrote, but must be {FORMAT}: load it with that version, or train it again."
             raise ConfigError(f"the format is {brief(number)}{written if writer else f', but must be {FORMAT}.'}")
-        if about.keys() != names:
-            raise ConfigError(f"the fields are {', '.join(sorted(about))}, but must be {', '.join(sorted(names))}.")
+        if not about.keys() >= NOT_SPACES:
+            raise ConfigError(f"the fields are {', '.join(sorted(about))}, but must include config and weights.")
+        signature = build(EnvSignature, {name: value for name, value in about.items() if name not in NOT_SPACES})
         preset, profile, plain = split_names(about["config"])
         if preset is None or profile is None:
             raise ConfigError("config must name a preset and a profile.")
-        signature = override(_ANYTHING, {name: about[name] for name in names - {"format", "config", "weights"}}, KINDS)
-        ObservationSpec.from_dict(about["observation"])  # refuses missing fields, which `override` would fill in
         return resolve_for_spec(preset, profile, plain, signature.observation), signature, to_record(about["weights"])
     except (
         ConfigError,

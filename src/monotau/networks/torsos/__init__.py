@@ -1,11 +1,11 @@
-"""Torsos: map stacked observations to a feature vector, for vectors, small images and 84x84 images."""
+"""Torsos: map stacked observations to a feature vector, for vectors, small images, 84x84 images and joined parts."""
 
 from collections.abc import Mapping
 
 from monotau.envs.spec import ObservationSpec
-from monotau.networks.inputs import input_shape
 from monotau.networks.torsos.base import Torso, TorsoConfig
-from monotau.networks.torsos.images import Compact, Dopamine, Nature, Small
+from monotau.networks.torsos.images import Compact, Dopamine, Nature, Small, suited
+from monotau.networks.torsos.joined import Joined
 from monotau.networks.torsos.mlp import Mlp
 
 __all__ = ["TORSOS", "Torso", "TorsoConfig", "default_torso"]
@@ -16,12 +16,12 @@ TORSOS: Mapping[str, type[TorsoConfig]] = {
     "compact": Compact,
     "nature": Nature,
     "dopamine": Dopamine,
+    "joined": Joined,
 }
 
 
 def default_torso(spec: ObservationSpec) -> str:
     """Return the name of the default torso for such observations."""
-    if spec.kind != "image":
-        return "mlp"
-    height, width = input_shape(spec, 1)[1:]
-    return "nature" if min(height, width) >= 36 else "small"
+    if any(part.image for part in spec.parts):
+        return "joined"
+    return suited(spec) if spec.kind == "image" else "mlp"

@@ -17,7 +17,10 @@ class Torso(nn.Module):
         super().__init__()
         self.spec, self.body, self.features, self.precision = spec, body, features, precision
         self.scaling: InputScaling | None = None
-        """Set by the factory, which shares it among networks."""
+
+    def use_scaling(self, scaling: InputScaling | None) -> None:
+        """Scale inputs by statistics that all networks of an agent share."""
+        self.scaling = scaling
 
     def inputs(self, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B ..."]:
         """Return the body's input for stacked observations."""

@@ -1,6 +1,7 @@
 """Torsos for small images and for 84x84 images."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import nn
 
@@ -12,6 +13,8 @@ from monotau.networks.torsos.base import Torso, TorsoConfig
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Filters, kernel and stride of the Nature DQN's convolutions."""
+NATURE_LEAST = 36
+"""Smallest side of an image for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ class Nature(TorsoConfig):
 
     def build(self, spec: ObservationSpec, stack: int, precision: Precision) -> Torso:
         """Make the torso."""
-        body, features = convolutions(spec, stack, NATURE, ((0, 0), (0, 0), (0, 0)), name="nature", least=36)
+        body, features = convolutions(spec, stack, NATURE, ((0, 0), (0, 0), (0, 0)), name="nature", least=NATURE_LEAST)
         return Torso(spec, body, features, precision)
 
 
@@ -79,6 +82,11 @@ class Dopamine(TorsoConfig):
         # At 84x84 SAME pads 2+2, 1+2 and 1+1; the second is uneven, hence explicit (before, after) pads.
         body, features = convolutions(spec, stack, NATURE, ((2, 2), (1, 2), (1, 1)), name="dopamine", least=8)
         return Torso(spec, body, features, precision)
+
+
+def suited(spec: ObservationSpec) -> Literal["small", "nature"]:
+    """Return the name of the default torso for images of this size."""
+    return "nature" if min(input_shape(spec, 1)[1:]) >= NATURE_LEAST else "small"
 
 
 def image_shape(spec: ObservationSpec, stack: int, name: str, least: int) -> tuple[int, int, int]:
