@@ -337,6 +337,8 @@ IMPOSSIBLE = [
     ("update.every_steps", 0, r"update\.every_steps is 0, but must be at least 1"),
     ("update.sync", "mean", r"update\.sync 'mean' is unknown\. Allowed: average, copy"),
     ("update.sync_every_steps", 0, r"update\.sync_every_steps is 0, but must be at least 1"),
+    ("update.average", -0.1, r"update\.average is -0\.1, but must be a share from 0 to 1"),
+    ("update.average", 1.1, r"update\.average is 1\.1, but must be a share from 0 to 1"),
     ("evaluation.episodes", 0, r"evaluation\.episodes is 0, but must be at least 1"),
     ("evaluation.steps", -1, r"evaluation\.steps is -1, but must be at least 0"),
     ("evaluation.num_envs", 0, r"evaluation\.num_envs is 0, but must be at least 1"),
@@ -354,7 +356,7 @@ def test_a_value_out_of_range_is_refused(path, value, message):
 
 
 def test_values_at_the_limits_are_allowed():
-    update = {"batch_size": 1, "every_steps": 1, "sync_every_steps": 1, "sync": "average"}
+    update = {"batch_size": 1, "every_steps": 1, "sync_every_steps": 1, "sync": "average", "average": 1.0}
     evaluation = {"episodes": 1, "steps": 0, "epsilon": 1.0, "num_envs": 1, "episode_cap_steps": 1}
     edges = {"gamma": 1.0, "threads": 0, "steps": 1, "seed": 0, "update": update, "evaluation": evaluation}
     config = override(BASE, edges, KINDS)

@@ -156,7 +156,13 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     assert settings["optimiser"] == {"method": "adam", "learning_rate": rate, "epsilon": epsilon, "anneal": 1.0}
     sizes = {"capacity_steps": 1_000_000, "warmup_steps": 20_000, "reward_clip": 1.0}
     assert settings["replay"] | sizes == settings["replay"]
-    assert settings["update"] == {"batch_size": 32, "every_steps": 4, "sync": "copy", "sync_every_steps": 8_000}
+    assert settings["update"] == {
+        "batch_size": 32,
+        "every_steps": 4,
+        "sync": "copy",
+        "sync_every_steps": 8_000,
+        "average": 0.0,
+    }
     random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000, "longest_repeat": 1}
     at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01}
     if preset in at_once:

@@ -188,6 +188,31 @@ def test_the_target_network_starts_as_a_copy_changes_only_by_sync_and_gets_no_gr
     assert all(torch.equal(p, q) for p, q in zip(learner.online.parameters(), learner.target.parameters(), strict=True))
 
 
+def test_the_average_moves_by_its_share_of_the_way_and_is_part_of_the_state():
+    learner = Learner(small_factory(), double_q=True, averaged=True)
+    with torch.no_grad():
+        for parameter in learner.online.parameters():
+            parameter.add_(1.0)
+    expected = [old + 0.25 for old in learner.average.parameters()]
+    learner.update_average(0.25)
+    for mean, wanted in zip(learner.average.parameters(), expected, strict=True):
+        torch.testing.assert_close(mean, wanted)
+    learner.rescale(2.0)
+    other = Learner(small_factory(), double_q=True, averaged=True)
+    other.load_state(learner.state())
+    assert all(map(torch.equal, other.average.parameters(), learner.average.parameters()))
+    assert all(not parameter.requires_grad for parameter in learner.average.parameters())
+    learner.update_average(1.0)
+    assert all(map(torch.equal, learner.average.parameters(), learner.online.parameters()))
+
+
+def test_without_an_average_there_is_none_to_move():
+    learner = Learner(small_factory(), double_q=True)
+    learner.update_average(0.5)
+    assert learner.average is None
+    assert {name.split(".")[0] for name in learner.state()} == {"online", "target"}
+
+
 def test_a_partial_sync_moves_the_target_by_that_share_of_the_way():
     learner = Learner(small_factory(), double_q=True)
     learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)

@@ -118,9 +118,20 @@ def test_a_copied_target_network_changes_when_a_copy_is_due(monkeypatch):
     assert syncs == [()] * 3
 
 
-@pytest.mark.parametrize(("sync", "name"), [("copy", "online"), ("average", "target")])
-def test_what_is_evaluated_and_shown_is_the_average_where_there_is_one(sync, name):
-    agent = Agent("CartPole-v1", "ndqfn", **(SMALL | {"update": SMALL["update"] | {"sync": sync}})).learn(200)
+def test_the_average_spans_its_share_of_all_updates_so_far(monkeypatch):
+    """With a share of a quarter, the first four updates are copied and the k-th after them moves it by 4 / (k + 4)."""
+    shares = []
+    monkeypatch.setattr(Learner, "update_average", lambda self, share: shares.append(share))
+    settings = SMALL | {"update": SMALL["update"] | {"average": 0.25}}
+    agent = Agent("CartPole-v1", "ndqfn", **settings).learn(100).learn(100)
+    updates = agent._training.updates
+    assert shares == pytest.approx([1, 1, 1, 1, *(4 / number for number in range(5, updates + 1))])
+    assert updates > 50
+
+
+@pytest.mark.parametrize(("share", "name"), [(0.0, "online"), (0.5, "average")])
+def test_the_average_is_evaluated_and_shown_if_there_is_one(share, name):
+    agent = Agent("CartPole-v1", "ndqfn", **(SMALL | {"update": SMALL["update"] | {"average": share}})).learn(200)
     network, observation = getattr(agent.networks.learner, name), np.array([[[0.1, 0.2, -0.1, 0.3]]], np.float32)
     shown = agent.distribution(observation[0, 0]).mean() / agent.unit
     expected = network.predict(torch.from_numpy(observation), torch.empty(1, 0)).mean()[0]

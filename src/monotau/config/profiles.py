@@ -118,8 +118,8 @@ PROFILES: Mapping[str, Profile] = {
             "epsilon": {"end": 0.05, "longest_repeat": 30},
             "replay": {"capacity_steps": 100_000, "warmup_steps": 10_000},
             "optimiser": {"learning_rate": 5e-4, "anneal": 0.1, "epsilon": 0.01 / 32},
-            # An average is steadier than a copy every few hundred steps, as a target and as the policy: docs/ndqfn.md.
-            "update": {"batch_size": 32, "every_steps": 2, "sync": "average", "sync_every_steps": 200},
+            # Averages are steadier than copies as targets, and than the last weights as the policy: docs/ndqfn.md.
+            "update": {"batch_size": 32, "every_steps": 2, "sync": "average", "sync_every_steps": 200, "average": 0.15},
             "evaluation": {"episodes": 20, "num_envs": 10},
         },
         # The return unit is at least 1/40 of the size of the returns, so the atoms reach twice as far as usual returns.

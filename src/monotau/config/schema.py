@@ -31,17 +31,26 @@ class UpdateConfig:
     every_steps: int = 4
     """Agent steps between updates."""
     sync: Literal["copy", "average"] = "copy"
-    """Target updates: periodic copies, or Polyak averaging, whose averaged network is also evaluated and saved."""
+    """Target updates: periodic copies, or Polyak averaging."""
     sync_every_steps: int = 8_000
     """Agent steps between copies into the target network, or the time constant of Polyak averaging."""
+    average: float = 0.0
+    """Evaluate and save a running average of the online network over about this share of all updates so far; 0 uses the
+    online network itself."""
 
     def __post_init__(self) -> None:
         check_least("update.", self, batch_size=1, every_steps=1, sync_every_steps=1)
+        if not 0 <= self.average <= 1:
+            raise ConfigError(f"update.average is {self.average}, but must be a share from 0 to 1.")
 
     @property
-    def average_share(self) -> float:
-        """The coefficient of Polyak averaging: the share of the online weights mixed in at each update."""
+    def sync_share(self) -> float:
+        """The coefficient of Polyak averaging: the share of the online weights that an update mixes into the target."""
         return min(1.0, self.every_steps / self.sync_every_steps)
+
+    def average_share(self, updates: int) -> float:
+        """Share of the online weights that the update after `updates` others mixes into the running average."""
+        return 1 / max(1.0, self.average * (updates + 1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,12 +46,11 @@ class AgentNetworks:
             scaling,
         )
         self.device, self.scaling, self.unit = factory.device, scaling, ReturnUnit(config.return_scale)
-        self.learner = Learner(factory, double_q=config.double_q)
+        self.learner = Learner(factory, double_q=config.double_q, averaged=config.update.average > 0)
         self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
         self.exploration_policy = Policy(self.learner.online, actions, self.explorer)
-        # A target network that is a running average of the online network is the better policy of the two, because
-        # averaging removes the noise of the last updates.
-        self.evaluated = self.learner.target if config.update.sync == "average" else self.learner.online
+        # A running average of the weights is a steadier policy, because it leaves out the noise of the last updates.
+        self.evaluated = self.learner.average or self.learner.online
         self.evaluation_policy = Policy(self.evaluated, actions)
 
     @classmethod

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.networks import Constants, Estimate, Role
+from monotau.networks import Constants, Estimate, Network, Role
 from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.replay import Batch, Priority
@@ -41,10 +41,11 @@ class Update:
 class Learner:
     """Fits the online network to Bellman targets from the target network."""
 
-    def __init__(self, factory: NetworkFactory, *, double_q: bool) -> None:
+    def __init__(self, factory: NetworkFactory, *, double_q: bool, averaged: bool = False) -> None:
+        """Make the networks; if `averaged`, also one for a running average of the online weights."""
         self.online = factory.make("online")
-        self.target = factory.make("online")
-        self.target.requires_grad_(False)
+        self.target = factory.make("online").requires_grad_(False)
+        self.average = factory.make("online").requires_grad_(False) if averaged else None
         self.optimiser = factory.make_optimiser(self.online)
         self.double_q, self.scaling = double_q, factory.scaling
         self._losses = Compiled(self.losses, factory.compiler)
@@ -137,20 +138,33 @@ class Learner:
             return None, estimate
         return estimate.rows(0, size), estimate.rows(size, 2 * size)
 
-    @torch.no_grad()
     def sync(self, share: float = 1.0) -> None:
         """Move the target network's weights by a share of the way towards the online network's; 1 copies them."""
+        self._approach(self.target, share)
+
+    def update_average(self, share: float) -> None:
+        """Move the averaged weights, if there are any, by a share of the way towards the online network's."""
+        if self.average is not None:
+            self._approach(self.average, share)
+
+    @torch.no_grad()
+    def _approach(self, network: Network, share: float) -> None:
         if share == 1:
-            self.target.load_state_dict(self.online.state_dict())
+            network.load_state_dict(self.online.state_dict())
         else:
-            for target, online in zip(self.target.parameters(), self.online.parameters(), strict=True):
-                target.lerp_(online, share)
-        self.target.invalidate_cache()
+            torch._foreach_lerp_(list(network.parameters()), list(self.online.parameters()), share)
+        network.invalidate_cache()
+
+    @property
+    def _networks(self) -> dict[str, Network]:
+        """All networks, by the names of their weights."""
+        averaged = {} if self.average is None else {"average": self.average}
+        return {"online": self.online, "target": self.target} | averaged
 
     def rescale(self, factor: float) -> None:
-        """Multiply the predictions of both networks by `factor`, because the unit of returns was divided by it."""
-        self.online.rescale(factor)
-        self.target.rescale(factor)
+        """Multiply the predictions of all networks by `factor`, because the unit of returns was divided by it."""
+        for network in self._networks.values():
+            network.rescale(factor)
 
     def finite(self) -> bool:
         """Whether all weights of the online network are finite."""
@@ -195,11 +209,12 @@ class Learner:
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Return the weights of both networks, by name."""
-        return prefixed("online", self.online.state_dict()) | prefixed("target", self.target.state_dict())
+        """Return the weights of all networks, by name."""
+        states = (prefixed(name, network.state_dict()) for name, network in self._networks.items())
+        return {name: tensor for state in states for name, tensor in state.items()}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the weights that `state` returned."""
-        for name, network in (("online", self.online), ("target", self.target)):
+        for name, network in self._networks.items():
             network.load_state_dict(unprefixed(name, tensors))
             network.invalidate_cache()

@@ -111,7 +111,7 @@ class Training:
         config, learner, explorer = self.config, self.networks.learner, self.networks.explorer
         sampling_rng = numpy_stream(config.seed, "replay", self.iteration)
         learning_rng = torch_stream(config.seed, "learn", self.iteration)
-        optimisers, averaged = tuple(self.networks.optimisers().values()), config.update.sync == "average"
+        optimisers, polyak = tuple(self.networks.optimisers().values()), config.update.sync == "average"
         window = _Window(self.step, self.updates)
         explorer.metrics()  # discard averages from before this window
         try:
@@ -135,11 +135,12 @@ class Training:
                             explorer.learn(batch, update.current, learning_rng)
                             if self.replay.priority is not None:
                                 self.replay.update(batch.index, update.priorities.cpu().numpy())
-                            if averaged:
-                                learner.sync(config.update.average_share)
+                            if polyak:
+                                learner.sync(config.update.sync_share)
+                            learner.update_average(config.update.average_share(self.updates))
                             window.losses.append(update.losses.mean())
                             self.updates += 1
-                        if not averaged and passed(before, self.step, config.update.sync_every_steps):
+                        if not polyak and passed(before, self.step, config.update.sync_every_steps):
                             learner.sync()
                         self.collector.learned(self.updates)
                     if passed(before, self.step, config.log_every_steps):
