@@ -115,7 +115,8 @@ class Agent:
 
     def __repr__(self) -> str:
         name, config = self.config.env.id if self.envs is None else self.envs.name, self.config
-        return f"Agent({name!r}, {config.preset!r}, seed={config.seed}) after {self.steps:,d} steps"
+        learned = f" after {self.steps:,d} steps" if self._training else ""
+        return f"Agent({name!r}, {config.preset!r}, seed={config.seed}){learned}"
 
     @property
     def history(self) -> list[Line]:

@@ -331,6 +331,7 @@ IMPOSSIBLE = [
     ("iteration_steps", 0, "iteration_steps is 0, but must be at least 1"),
     ("log_every_steps", 0, "log_every_steps is 0, but must be at least 1"),
     ("threads", -1, "threads is -1, but must be at least 0"),
+    ("threads", 1025, "threads is 1025, but must be at most 1024; 0 uses all cores"),
     ("gamma", 1.01, "gamma is 1.01, but must be from 0 to 1"),
     ("gamma", -0.1, "gamma is -0.1, but must be from 0 to 1"),
     ("update.batch_size", 0, r"update\.batch_size is 0, but must be at least 1"),

@@ -124,7 +124,7 @@ def test_local_actors_each_take_the_memory_of_their_libraries_and_remote_ones_no
     # Sixty lanes share the replay's slots, which is a difference of less than a slot each.
     assert MemoryPlan.of(resolved, 10**10, "10.0.0.1:6379").total == pytest.approx(alone, abs=60 * 40)
     with pytest.raises(
-        ConfigError, match=r"actors 23.40 GB = .*: there is no room for any replay, so use fewer actors, or"
+        ConfigError, match=r"actors 23.40 GB = .*; use smaller networks or batches or fewer actors, which leave no"
     ):
         MemoryPlan.of(resolved, 10**10).check()
     MemoryPlan.of(resolved, 10**10, "auto").check()
@@ -159,7 +159,7 @@ def test_a_run_may_take_ninety_percent_of_the_available_memory():
     total = plan().total
     plan(available=-(-total * 10 // 9)).check()
     plan(available=None).check()
-    with pytest.raises(ConfigError, match="a run may use at most 90% of that"):
+    with pytest.raises(ConfigError, match="of which it may use at most 90%"):
         plan(available=total * 10 // 9 - 1).check()
 
 
@@ -177,11 +177,13 @@ def test_a_refusal_suggests_a_smaller_capacity():
     # (0.9 * 4e9 - 697e6) / 7069 is 410,666.3
     assert atari.largest_capacity() == 410_666
     assert str(caught.value) == (
-        "replay.capacity_steps is 1000000, but replay 7.07 GB + networks 0.18 GB + updates 0.12 GB + libraries 0.39 GB "
-        "= 7.77 GB of 4.00 GB available, and a run may use at most 90% of that: use --replay.capacity-steps 410000, "
+        "the run needs too much memory: replay 7.07 GB + networks 0.18 GB + updates 0.12 GB + libraries 0.39 GB "
+        "= 7.77 GB of 4.00 GB available, of which it may use at most 90%; use --replay.capacity-steps 410000, "
         "or --force (in Python, force=True) to try anyway."
     )
-    with pytest.raises(ConfigError, match="there is no room for any replay, or --force"):
+    with pytest.raises(
+        ConfigError, match="use smaller networks or batches, which leave no room for a replay, or --force"
+    ):
         replace(atari, available=600_000_000).check()
 
 

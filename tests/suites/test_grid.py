@@ -104,6 +104,7 @@ def test_a_recorded_suite_is_read_back_as_the_same_suite(tmp_path):
         ({"preset": ["dqn"]}, r"the key 'preset' is unknown. Did you mean 'presets'\?"),
         ({"presets": ["dqnn"]}, r"the preset 'dqnn' is unknown. Did you mean 'dqn'"),
         ({"presets": "dqn"}, "presets is 'dqn', but must be a list of names, or a mapping"),
+        ({"presets": ["dqn", "c51", "dqn"]}, r"presets is \['dqn', 'c51', 'dqn'\], but no name may be repeated"),
         ({"presets": []}, r"presets is \[\], but must be a list of names"),
         ({"presets": {"dqn": 3}}, "presets.dqn is 3, but must be a mapping of settings"),
         ({"overrides": {"a/b": {}}}, "overrides has the name 'a/b', but only letters, digits and - _ . = are allowed"),

@@ -22,6 +22,10 @@ LOCAL = "local"
 KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORERS, ReplayConfig: REPLAYS}
 
 
+MOST_THREADS = 1_024
+"""With many more threads than any machine has cores, the operating system kills the process."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class UpdateConfig:
     """Updates of the online and target networks."""
@@ -164,6 +168,8 @@ class Config:
 
     def __post_init__(self) -> None:
         check_least("", self, steps=1, seed=0, n_step=1, iteration_steps=1, log_every_steps=1, threads=0)
+        if self.threads > MOST_THREADS:
+            raise ConfigError(f"threads is {self.threads}, but must be at most {MOST_THREADS}; 0 uses all cores.")
         check_least("", self, actors=0)
         self.explorer.check(self.head)
         if self.return_scale is not None and not (math.isfinite(self.return_scale) and self.return_scale > 0):

@@ -15,7 +15,7 @@ from monotau.errors import ConfigError, MissingExtra
 OWN: dict[str, tuple[str, str]] = {  # a new environment: one class, one line here
     "monotau/DeepSea-v0": (
         "deep_sea:DeepSea",
-        "deep exploration: one of 2^size sequences pays (size, stochastic)",
+        "deep exploration: one of 2^size sequences pays (size, stochastic, mapping_seed)",
     ),
     "monotau/Inventory-v0": (
         "inventory:Inventory",

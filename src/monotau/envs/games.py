@@ -75,13 +75,13 @@ GAME_SETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("battle_zone", "double_dunk", "name_this_game", "phoenix", "qbert"),
     ),
     "hard-exploration": (
-        "hard-exploration games with sparse rewards",
+        "games with sparse rewards",
         ("freeway", "gravitar", "montezuma_revenge", "pitfall", "private_eye", "solaris", "venture"),
     ),
     # The paper's text names eight of the eleven games and a comment in its source two more; River Raid is the only
     # other game that it calls easy.
     "paper-easy": (
-        "the eleven games of the paper's Fig. 3a",
+        "the games of the paper's Fig. 3a, the eleventh a guess",
         (
             "battle_zone",
             "berzerk",

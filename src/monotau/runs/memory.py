@@ -108,11 +108,11 @@ class MemoryPlan:
         instead = (
             f"use --replay.capacity-steps {largest // digits * digits}"
             if largest
-            else f"there is no room for any replay{', so use fewer actors' * bool(self.actors)}"
+            else f"use smaller networks or batches{' or fewer actors' * bool(self.actors)}, which leave no room for a replay"
         )
         raise ConfigError(
-            f"replay.capacity_steps is {self.config.capacity_steps}, but {self.sum}, and a run may use at most "
-            f"{LARGEST_SHARE:.0%} of that: {instead}, or --force (in Python, force=True) to try anyway."
+            f"the run needs too much memory: {self.sum}, of which it may use at most {LARGEST_SHARE:.0%}; {instead}, or "
+            f"--force (in Python, force=True) to try anyway."
         )
 
     @property

@@ -168,6 +168,8 @@ def to_suite(name: str, plain: Settings, scale: float | None = None) -> Suite:
 def _named_settings(key: str, given: Any) -> dict[str, Settings]:
     """Convert a list of names, or a mapping of names to settings, to a mapping."""
     if isinstance(given, list) and given and all(isinstance(name, str) for name in given):
+        if len(set(given)) < len(given):
+            raise ConfigError(f"{key} is {brief(given)}, but no name may be repeated.")
         given = {name: {} for name in given}
     if not isinstance(given, Mapping) or not given:
         raise ConfigError(f"{key} is {brief(given)}, but must be a list of names, or a mapping of names to settings.")
