@@ -124,7 +124,7 @@ def test_local_actors_each_take_the_memory_of_their_libraries_and_remote_ones_no
     # Sixty lanes share the replay's slots, which is a difference of less than a slot each.
     assert MemoryPlan.of(resolved, 10**10, "10.0.0.1:6379").total == pytest.approx(alone, abs=60 * 40)
     with pytest.raises(
-        ConfigError, match=r"actors 23.40 GB = .*; use smaller networks or batches or fewer actors, which leave no"
+        ConfigError, match=r"actors 23.40 GB = .*; use smaller networks or batches or fewer actors: no replay"
     ):
         MemoryPlan.of(resolved, 10**10).check()
     MemoryPlan.of(resolved, 10**10, "auto").check()
@@ -181,9 +181,7 @@ def test_a_refusal_suggests_a_smaller_capacity():
         "= 7.77 GB of 4.00 GB available, of which it may use at most 90%; use --replay.capacity-steps 410000, "
         "or --force (in Python, force=True) to try anyway."
     )
-    with pytest.raises(
-        ConfigError, match="use smaller networks or batches, which leave no room for a replay, or --force"
-    ):
+    with pytest.raises(ConfigError, match="use smaller networks or batches: no replay fits beside them, or --force"):
         replace(atari, available=600_000_000).check()
 
 
@@ -199,7 +197,7 @@ def test_a_run_that_does_not_fit_leaves_no_directory(scarce, tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(words)
     assert stop.value.code == 2
-    assert re.fullmatch(r"error: replay\.capacity_steps is 100000, but replay .*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"error: the run needs too much memory: replay .*\n", capsys.readouterr().err)
     assert not (tmp_path / "run").exists()
 
 

@@ -63,6 +63,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "compact": "The two convolutions of the first DQN (2013) and a normalised fully connected layer; cheap.",
         "nature": "The three convolutions of the Nature DQN without padding: 3,136 features of an 84x84 image.",
         "dopamine": "The Nature convolutions with SAME padding, as in Dopamine: 7,744 features of an 84x84 image.",
+        "joined": "Convolutions for each image of a Dict or Tuple, and fully connected layers for its other parts.",
     },
     "replays": {
         "uniform": "Samples all transitions with the same probability.",

@@ -108,11 +108,11 @@ class MemoryPlan:
         instead = (
             f"use --replay.capacity-steps {largest // digits * digits}"
             if largest
-            else f"use smaller networks or batches{' or fewer actors' * bool(self.actors)}, which leave no room for a replay"
+            else f"use smaller networks or batches{' or fewer actors' * bool(self.actors)}: no replay fits beside them"
         )
         raise ConfigError(
-            f"the run needs too much memory: {self.sum}, of which it may use at most {LARGEST_SHARE:.0%}; {instead}, or "
-            f"--force (in Python, force=True) to try anyway."
+            f"the run needs too much memory: {self.sum}, of which it may use at most {LARGEST_SHARE:.0%}; {instead}, "
+            f"or --force (in Python, force=True) to try anyway."
         )
 
     @property
