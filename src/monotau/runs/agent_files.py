@@ -98,6 +98,8 @@ def read_about(directory: Path) -> tuple[Config, EnvSignature, Record]:
             raise ConfigError("config must name a preset and a profile.")
         signature = override(_ANYTHING, {name: about[name] for name in names - {"format", "config", "weights"}}, KINDS)
         ObservationSpec.from_dict(about["observation"])  # refuses missing fields, which `override` would fill in
+        if isinstance(env := plain.get("env"), dict):  # an agent without the setting was trained without masks
+            plain["env"] = {"action_masks": "ignore"} | env
         return resolve_for_spec(preset, profile, plain, signature.observation), signature, to_record(about["weights"])
     except (
         ConfigError,
