@@ -231,7 +231,7 @@ class Play:
         for stacks, masks in ((batch.observations, batch.masks), (batch.next_observations, batch.next_masks)):
             expected_masks = self.masks([numbers[-1] for numbers in self.numbers(stacks)])
             assert (masks is None) == (expected_masks is None)
-            assert masks is None or (masks.numpy() == expected_masks).all()
+            assert masks is None or masks.tolist() == expected_masks.tolist()
         assert batch.weights.tolist() == [1.0] * len(index)
         assert batch.index.tolist() == index.tolist()
 

@@ -194,9 +194,9 @@ class Chain(Probe[State]):
 class Gate(Probe[State]):
     """Two rooms, the second with an action mask.
 
-    In the first room action 0 leads to the second, and action 1 pays 1 and ends the episode. In the second only action 0
-    is allowed; it costs 1 and ends the episode. Half of the arrivals there are truncated. An agent that ignores masks
-    in its targets values the second room by an action that nobody can take.
+    In the first room action 0 leads to the second, and action 1 pays 1 and ends the episode. In the second room only
+    action 0 is allowed; it costs 1 and ends the episode. Half of the episodes are truncated on arrival there. An agent
+    that ignores masks in its targets values the second room by an action that nobody can take.
     """
 
     MASKS = ((1, 1), (1, 0))
