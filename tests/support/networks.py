@@ -90,9 +90,10 @@ def random_batch(size: int = 9, actions: int = 3, seed: int = 0, masked: bool = 
     """Return random transitions between vector states; some are terminal."""
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
+    taken = rng.integers(actions, size=size)
     batch = Batch(
         observations=torch.randn(size, 1, 5, generator=generator),
-        actions=torch.from_numpy(rng.integers(actions, size=size)),
+        actions=torch.from_numpy(taken),
         rewards=torch.randn(size, generator=generator),
         discounts=torch.from_numpy(rng.choice([0.0, 0.97], size=size).astype(np.float32)),
         next_observations=torch.randn(size, 1, 5, generator=generator),
@@ -104,6 +105,6 @@ def random_batch(size: int = 9, actions: int = 3, seed: int = 0, masked: bool = 
     later = rng.integers(actions, size=size)
     return replace(
         batch,
-        masks=random_masks(rng, batch.actions.numpy(), actions),
+        masks=random_masks(rng, taken, actions),
         next_masks=random_masks(rng, later, actions),
     )

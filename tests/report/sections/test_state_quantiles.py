@@ -44,6 +44,7 @@ def test_all_agents_of_an_environment_see_the_same_states():
 
 def test_a_state_that_comes_again_counts_once():
     assert len(random_states(Agent("monotau/TwoStepCoin-v0", "ndqfn", **SMALL_HEAD))) == 2
+    assert len(random_states(Agent("monotau/Gate-v0", "ndqfn", **SMALL_HEAD))) == 2  # random play keeps to the masks
 
 
 def test_many_actions_leave_room_for_few_states(monkeypatch):
