@@ -249,6 +249,15 @@ def test_importance_weights_scale_the_gradient_of_each_transition():
     assert gradients[0].any(dim=1).nonzero().flatten().tolist() == [int(batch.actions[2])]
 
 
+def test_the_diagnosis_of_values_is_that_of_the_best_allowed_actions():
+    learner, batch = make_learner(SMALL_NDQFN), random_batch(masked=True)
+    means = learner.online.predict(batch.observations, torch.empty(9, 0)).mean()
+    best = means[torch.arange(9), best_allowed(means, batch.masks)]
+    numbers = learner.diagnose(batch, torch.Generator())
+    assert numbers["q_mean"] == pytest.approx(best.mean().item(), abs=1e-6)
+    assert numbers["q_mean"] < means.max(dim=1).values.mean().item() - 1e-4
+
+
 def test_diagnosis_names_the_numbers_that_are_logged():
     learner, batch = make_learner(SMALL_NDQFN), random_batch()
     numbers = learner.diagnose(batch, torch.Generator())

@@ -201,7 +201,7 @@ class Training:
         return evaluation
 
     def evaluate_random(self) -> Evaluation:
-        """Evaluate random actions, uniform over those that are allowed, as a baseline; logged at step 0."""
+        """Evaluate random choices among the allowed actions as a baseline, logged at step 0."""
         config, start = self.config, time.perf_counter()
         rng = numpy_stream(config.seed, "random policy")
         evaluation = evaluate(
