@@ -152,5 +152,5 @@ def test_masks_may_be_booleans_or_numbers(kind):
 
 
 def test_an_ignored_mask_lets_the_agent_take_any_action():
-    with pytest.raises(EnvironmentFault, match="action 1 is not allowed in room 1"):
-        Agent("monotau/Gate-v0", "dqn", env_settings={"action_masks": "ignore"}, steps=200).learn(200)
+    with pytest.raises(EnvironmentFault, match=r"action \d is not allowed after \d steps"):
+        Agent(MaskedEnv, "dqn", env_settings={"action_masks": "ignore"}, steps=200).learn(200)

@@ -161,14 +161,6 @@ def test_the_gate_is_played_as_its_truth_says():
     assert world.truth(GAMMA) == {(0, 0): [(1.0, -GAMMA)], (0, 1): [(1.0, 1.0)], (1, 0): [(1.0, -1.0)]}
 
 
-def test_the_gate_refuses_an_action_that_is_not_allowed():
-    world = Gate()
-    world.reset(seed=0)
-    world.step(0)
-    with pytest.raises(ValueError, match="action 1 is not allowed in room 1"):
-        world.step(1)
-
-
 def test_walls_stop_a_move_in_the_grid():
     world = Grid(size=3)
     observation, info = world.reset()

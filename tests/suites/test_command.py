@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import gymnasium as gym
 import pytest
 from rich.console import Console
 
@@ -22,7 +21,7 @@ from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
 from monotau.suites.estimate import OTHER_FILES_BYTES, estimate_method
 from monotau.suites.grid import read_suite
-from tests.support.envs import MaskedEnv
+from tests.support.envs import registered_masked_env
 from tests.support.small_runs import silent, skip_figures
 from tests.support.suites import TINY_SUITE, learned_weights, output_of, suite_file, wait_for
 
@@ -218,12 +217,9 @@ def test_the_trial_for_an_estimate_starts_no_actors(tmp_path, monkeypatch):
 
 
 def test_the_trial_for_an_estimate_takes_allowed_actions_only(tmp_path):
-    gym.register("MaskedEnv-v0", MaskedEnv)  # it raises for other actions
-    try:
-        suite = read_suite(suite_file(tmp_path, envs=["MaskedEnv-v0"]))
+    with registered_masked_env() as env_id:  # it raises for other actions
+        suite = read_suite(suite_file(tmp_path, envs=[env_id]))
         assert estimate_method(suite, suite.methods[0], suite.cells, threads=1).disk_running > 0
-    finally:
-        del gym.registry["MaskedEnv-v0"]
 
 
 def test_a_job_array_has_a_task_for_each_cell(tmp_path):

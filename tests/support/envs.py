@@ -1,5 +1,7 @@
 """Environments whose every step a test can predict, and shortcuts for stepping through them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -87,6 +89,16 @@ class MaskedEnv(gym.Env):
         end = self.count >= self.length
         observation = np.full(1, self.count, np.float32)
         return observation, 1.0, end and not self.truncates, end and self.truncates, self.info(self.count)
+
+
+@contextmanager
+def registered_masked_env() -> Iterator[str]:
+    """Register MaskedEnv while the block runs, and return its id."""
+    gym.register("MaskedEnv-v0", MaskedEnv)
+    try:
+        yield "MaskedEnv-v0"
+    finally:
+        del gym.registry["MaskedEnv-v0"]
 
 
 class MethodMaskedEnv(MaskedEnv):
