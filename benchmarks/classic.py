@@ -35,7 +35,8 @@ def train(cell: Cell) -> Cell:
     torch.set_num_threads(1)
     start, until = time.perf_counter(), float(cell["until"] or "inf")
     # Schedules span `steps` of the settings, so it must be the length of the run.
-    agent = Agent(cell["env"], cell["preset"], cell["seed"], steps=cell["steps"])
+    masks = {"action_masks": cell["masks"]} if "masks" in cell else {}
+    agent = Agent(cell["env"], cell["preset"], cell["seed"], steps=cell["steps"], env_settings=masks)
     between = agent.config.iteration_steps * agent.config.evaluation.every_iterations
     returns: list[float] = []
     while agent.steps < cell["steps"] and max(returns, default=-np.inf) < until:

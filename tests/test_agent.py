@@ -17,7 +17,7 @@ from monotau.errors import ConfigError, StorageFault
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.runs.tensors import read_tensors, write_tensors
-from tests.support.envs import Frames
+from tests.support.envs import Frames, MaskedEnv, allowed_at
 from tests.support.small_runs import SMALL
 
 IMAGE = spaces.Box(0, 255, (6, 7, 2), np.uint8)
@@ -607,6 +607,53 @@ def test_loading_imports_no_module_that_the_file_names(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="loaded without its environment"):
         loaded.evaluate(1)
     assert Agent.load(tmp_path / "agent", "CartPole-v1").evaluate(1).line()["episodes"] == 1
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_predictions_are_among_the_allowed_actions(deterministic):
+    """The actions of MaskedEnv start at 5."""
+    agent = make(MaskedEnv, epsilon={"end": 0.3})
+    for count in range(3):
+        for _ in range(5):
+            action, _ = agent.predict([count], deterministic=deterministic, action_mask=allowed_at(count))
+            assert allowed_at(count)[action - 5]
+    masks = np.eye(4, dtype=np.int8)
+    assert agent.predict(np.zeros((4, 1)), deterministic=deterministic, action_mask=masks)[0].tolist() == [5, 6, 7, 8]
+    assert agent.predict([0.0], risk="cvar", alpha=0.3, action_mask=masks[2])[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("mask", "match"),
+    [
+        ([True] * 3, r"^the action mask has shape \(3,\), but must have \(4,\): one value for each action"),
+        ([[True] * 4], r"^the action mask has shape \(1, 4\), but must have \(4,\)"),
+        ([False] * 4, "^the action mask allows no action"),
+        ("all", "^the action mask is 'all', but must be an array of true and false"),
+    ],
+)
+def test_an_invalid_mask_is_the_mistake_of_the_caller(mask, match):
+    with pytest.raises(ConfigError, match=match):
+        make(MaskedEnv).predict([0.0], action_mask=mask)
+
+
+def test_a_batch_needs_a_mask_for_each_observation_of_which_each_allows_an_action():
+    agent = make(MaskedEnv)
+    with pytest.raises(ConfigError, match=r"has shape \(4,\), but must have \(2, 4\)"):
+        agent.predict(np.zeros((2, 1)), action_mask=[True] * 4)
+    with pytest.raises(ConfigError, match="the action mask allows no action"):
+        agent.predict(np.zeros((2, 1)), action_mask=[[True] * 4, [False] * 4])
+
+
+def test_an_agent_is_loaded_with_the_use_of_masks_it_was_trained_with(tmp_path):
+    for setting, recorded in (("auto", "use"), ("ignore", "ignore")):
+        make("monotau/Gate-v0", env_settings={"action_masks": setting}).save(tmp_path)
+        loaded = Agent.load(tmp_path)
+        assert loaded.config.env.action_masks == recorded
+        assert loaded.envs.masked == (recorded == "use")
+    about = json.loads((tmp_path / "agent.json").read_text())
+    del about["config"]["env"]["action_masks"]
+    (tmp_path / "agent.json").write_text(json.dumps(about))
+    assert Agent.load(tmp_path).config.env.action_masks == "ignore"  # an agent from before masks
 
 
 def test_an_invalid_observation_is_the_mistake_of_the_caller():

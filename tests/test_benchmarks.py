@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from benchmarks import classic, scales
+from benchmarks import classic, masks, scales
 from benchmarks.atari_results import evaluations
 from benchmarks.cells import append, is_of, number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, solved_smaller
@@ -151,6 +151,27 @@ def test_a_row_of_classic_says_how_a_run_went(tmp_path, monkeypatch, capsys):
     assert float(found["q_std"]) > 0
     assert (found["steps"], found["until"], found["reached"]) == ("350", "", "")
     assert capsys.readouterr().out.count(COIN) == 1
+
+
+def test_a_row_of_masks_is_a_run_with_them_or_without(tmp_path, monkeypatch, capsys):
+    def here(function, cells, path, jobs):
+        for cell in cells:
+            append(path, cell | function(cell))
+
+    monkeypatch.setattr(masks, "run_cells", here)
+    for module in (classic, masks):
+        monkeypatch.setattr(module, "Agent", partial(Agent, **(SMALL | {"evaluation": {"episodes": 3}})))
+    masks.main(["--preset", "dqn", "--seeds", "3", "--steps", "150", "--out", str(tmp_path / "masks.csv")])
+    use, ignore = read_rows(tmp_path / "masks.csv")
+    assert (use["masks"], ignore["masks"]) == ("use", "ignore")
+    assert float(use["random"]) >= -200  # without forbidden pick-ups, which cost 10
+    assert float(ignore["random"]) < -400
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:4] for line in lines[1:]] == [["dqn", "use", "150", "1"], ["dqn", "ignore", "150", "1"]]
+    assert [float(line[4]) for line in lines[1:]] == [float(use["random"]), float(ignore["random"])]
+    assert [float(line[5]) for line in lines[1:]] == pytest.approx(
+        [float(use["last3"]), float(ignore["last3"])], abs=0.01
+    )
 
 
 @pytest.mark.parametrize(("until", "reached", "evaluations"), [("-2", "150", 1), ("3", "", 2)])

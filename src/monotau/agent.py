@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from rich.console import Console
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from monotau.config.schema import KINDS, LOCAL, Config
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs.atari import default_protocol, is_atari
 from monotau.envs.make import EnvFactory, EnvSource
+from monotau.envs.masks import as_masks
 from monotau.envs.spec import Part
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageFault, brief
 from monotau.learning.agent_networks import AgentNetworks
@@ -271,7 +272,7 @@ class Agent:
         with torch_threads(config.threads):
             return evaluate(
                 self._envs(),
-                lambda seen: policy.act(seen, config.evaluation.epsilon, rng, generator),
+                lambda seen, masks: policy.act(seen, config.evaluation.epsilon, rng, generator, masks),
                 type(config.evaluation)(**settings),
                 stack=config.env.frame_stack,
                 seed=stream_seed(int(rng.integers(2**62)), "evaluation environments"),
@@ -289,6 +290,7 @@ class Agent:
         risk: str = "mean",
         alpha: float | None = None,
         eta: float | None = None,
+        action_mask: Any = None,
     ) -> tuple[Any, Shaped[np.ndarray, "..."] | None]:
         """Choose an action for one observation, or one for each observation of a batch.
 
@@ -304,6 +306,8 @@ class Agent:
                 risk and `upper-cvar` seeks it; `wang` and `power` do either, by the sign of `eta`.
             alpha: Share of the returns that `cvar` and `upper-cvar` average.
             eta: Strength of `wang` and `power`: negative avoids risk, positive seeks it.
+            action_mask: The allowed actions: one value for each action, true or 1 if it is allowed, and for a batch one
+                such row for each observation. Without it all actions are allowed.
 
         Returns:
             The action or actions, and the frame stack to pass as `state` next time (None unless frames are stacked).
@@ -318,17 +322,20 @@ class Agent:
             >>> actions, _ = agent.predict([[0.0, 0.1, 0.0, -0.1], [0.0, 0.0, 0.1, 0.0]])
             >>> actions.shape
             (2,)
+            >>> int(agent.predict([0.0, 0.1, 0.0, -0.1], action_mask=[False, True])[0])
+            1
         """
         measure = Risk(risk, alpha, eta)
         stacks, single, state = self._stacks(observation, state, episode_start)
+        masks = None if action_mask is None else self._masks(action_mask, () if single else (len(stacks),))
         if deterministic:
-            actions = self._greedy(measure).best(stacks, None)
+            actions = self._greedy(measure).best(stacks, None, masks)
         elif measure != MEAN:
             raise ConfigError(
                 f"risk is {risk!r}, but with deterministic=False the explorer chooses the action: use one of the two."
             )
         else:
-            actions = self.networks.exploration_policy.act(stacks, self.config.epsilon.end, *self._acting)
+            actions = self.networks.exploration_policy.act(stacks, self.config.epsilon.end, *self._acting, masks)
         actions = self._signature.native(actions)
         return (actions[0] if single else actions), state
 
@@ -529,6 +536,14 @@ class Agent:
         except EnvironmentFault as fault:
             raise ConfigError(f"the observation is invalid. {fault}") from None
         return frames.reshape(*leading, -1)
+
+    def _masks(self, given: Any, batch_shape: tuple[int, ...]) -> Bool[np.ndarray, "B A"]:
+        """Return the masks of a batch, of one row for a single observation."""
+        try:
+            masks = as_masks(given, self.actions, self._signature.action_sizes, batch_shape)
+            return masks.reshape(-1, self.actions)
+        except EnvironmentFault as fault:
+            raise ConfigError(str(fault)) from None
 
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None

@@ -16,6 +16,7 @@ from monotau.learning.policy import RandomActions
 from monotau.learning.rollout import Rollout
 from monotau.learning.train import layout_of
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
+from tests.support.envs import MaskedEnv, allowed_at
 from tests.support.failing_envs import ProcessEnv
 from tests.support.small_runs import SMALL, small_run
 
@@ -55,7 +56,7 @@ def test_an_actor_plays_like_a_local_rollout_with_the_weights_it_received(preset
             returns.append([returned for _, returned, _ in outcome.returns])
     assert returns == results[0].returns + results[1].returns
     assert any(returns)
-    np.testing.assert_array_equal(results[1].newest, rollout.observations[:, -1])
+    np.testing.assert_array_equal(results[1].newest.frames, rollout.observations[:, -1])
 
 
 def test_a_new_iteration_resets_the_environments_and_a_restarted_actor_gets_other_seeds():
@@ -77,10 +78,10 @@ def test_collected_steps_can_be_stored_with_the_final_frames_of_truncated_episod
     )
     result = RolloutActor(resolved.config, ProcessEnv, 0, 0).collect(request(steps=40, epsilons=(1.0,)), None)
     assert sorted(result.finals) == [20]  # the third episode of seven steps is truncated; the sixth has not ended yet
-    replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs.observation_spec), 100)
+    replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs), 100)
     for number in range(len(result)):
         replay.add(result.step(number), slice(1, 2))
-    replay.cut(result.newest, slice(1, 2))
+    replay.cut(result.newest.frames, slice(1, 2))
     batch = replay.sample(400, np.random.default_rng(0))
     seen = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.next_observations[:, 0, 1].tolist(), strict=True))
     gone = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.discounts.tolist(), strict=True))
@@ -89,6 +90,27 @@ def test_collected_steps_can_be_stored_with_the_final_frames_of_truncated_episod
     assert gone[20] == pytest.approx(0.99)
     assert gone[13] == 0.0
     assert seen[39] == 40
+
+
+def test_an_actor_sends_the_masks_of_its_steps_and_of_final_frames():
+    """The environment raises for actions that are not allowed, and shows its step count, which gives the mask."""
+    resolved = resolve(
+        "dqn", SMALL | {"head": {"hidden": 8}}, {"actors": 2, "n_step": 2, "env": {"num_envs": 2}}, source=truncated
+    )
+    assert resolved.config.env.action_masks == "use"
+    result = RolloutActor(resolved.config, truncated, 0, 0).collect(request(steps=11), None)
+    replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs), 100)
+    for number in range(len(result)):
+        replay.add(result.step(number), slice(2, 4))
+    replay.cut(result.newest.frames, slice(2, 4), result.newest.masks)
+    batch = replay.sample(400, np.random.default_rng(0))
+    for observations, masks in ((batch.observations, batch.masks), (batch.next_observations, batch.next_masks)):
+        assert set(observations[:, 0, 0].tolist()) >= {2.0, 3.0}
+        assert [allowed_at(int(count)) for count in observations[:, 0, 0]] == masks.tolist()
+
+
+def truncated() -> MaskedEnv:
+    return MaskedEnv(length=4, truncates=True)
 
 
 def test_epsilons_fall_from_the_first_environment_to_the_last():

@@ -22,6 +22,7 @@ from monotau.distributed.connect import connected
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.replay.flags import FINAL, TERMINATED
+from tests.support.envs import MaskedEnv, allowed_at
 from tests.support.failing_envs import FailingEnv, PidFileEnv, ProcessEnv
 from tests.support.small_runs import SMALL
 
@@ -57,6 +58,16 @@ def stored(agent):
     frames, flags = (np.concatenate(rows[name]) for name in ("frames", "flags"))
     ends = np.cumsum(rows["end"][0])
     return [(frames[start:end], flags[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@pytest.mark.slow
+def test_masks_of_actors_reach_the_replay(ray):
+    """The environments raise for actions that are not allowed, and show their step count, which gives the mask."""
+    agent = learned(partial(MaskedEnv, 4, truncates=True), env_settings={"num_envs": 2})
+    rows = agent._training.replay.rows(np.zeros(4, np.int64))
+    frames, masks = (np.concatenate(rows[name]) for name in ("frames", "masks"))
+    assert set(frames[:, 0].tolist()) == {0.0, 1.0, 2.0, 3.0, 4.0}
+    assert np.unpackbits(masks, axis=1, count=4).tolist() == [allowed_at(int(count)) for count in frames[:, 0]]
 
 
 @pytest.mark.slow

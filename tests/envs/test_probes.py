@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from monotau.envs import (
     Chain,
     Coin,
+    Gate,
     Grid,
     HeavyTail,
     LargeReturns,
@@ -37,7 +38,7 @@ def test_own_worlds_pass_gymnasiums_checker(env_id):
     check_env(world)
 
 
-PROBES = [Coin, TwoStepCoin, TwoSpreads, TwoShapes, TimeLimit, Chain, Grid]
+PROBES = [Coin, TwoStepCoin, TwoSpreads, TwoShapes, TimeLimit, Chain, Gate, Grid]
 FAR_OR_LONG = [LargeReturns, NegativeReturns, HeavyTail, LongChain]
 
 
@@ -143,6 +144,21 @@ def test_a_chain_that_ends_on_its_last_step_is_not_truncated_as_well():
     for _ in range(15):
         world.step(0)
     assert world.step(1)[1:4] == (1.0, True, False)
+
+
+def test_the_gate_is_played_as_its_truth_says():
+    world = Gate()
+    arrivals = []
+    for seed in range(40):
+        assert world.reset(seed=seed)[1]["action_mask"].tolist() == [1, 1]
+        room, reward, terminated, truncated, info = world.step(0)
+        assert (room, reward, terminated, info["action_mask"].tolist()) == (1, 0.0, False, [1, 0])
+        arrivals.append(truncated)
+        assert world.step(0)[:4] == (1, -1.0, True, False)
+        world.reset()
+        assert world.step(1)[:4] == (0, 1.0, True, False)
+    assert 10 < sum(arrivals) < 30
+    assert world.truth(GAMMA) == {(0, 0): [(1.0, -GAMMA)], (0, 1): [(1.0, 1.0)], (1, 0): [(1.0, -1.0)]}
 
 
 def test_walls_stop_a_move_in_the_grid():

@@ -89,6 +89,37 @@ def test_future_novelty_is_learned_as_the_discounted_best_novelty_ahead():
     assert ahead > 0.3
 
 
+def test_future_novelty_is_that_of_the_allowed_actions():
+    """One update of U with a learning rate of zero: its loss is that of targets worked out action by action."""
+    explorer, batch = make(), random_batch(7, masked=True)
+    for _ in range(3):
+        explorer.learn(batch, None, torch.Generator().manual_seed(0))
+    losses = []
+    explorer.future_optimiser.step = losses.append
+    explorer.optimiser.step = lambda loss: None
+    novelty = explorer.novelty(batch.next_observations, None)
+    bonus = novelty + explorer.future_target.predict(batch.next_observations, torch.empty(7, 0)).mean()
+    predicted = explorer.future.predict(batch.observations, torch.empty(7, 0)).mean().tolist()
+    squares = []
+    for row, discount, values, mask, action in zip(
+        predicted, batch.discounts, bonus.tolist(), batch.next_masks, batch.actions, strict=True
+    ):
+        best = max(value for value, allowed in zip(values, mask, strict=True) if allowed)
+        squares.append((row[action] - float(discount) * best) ** 2)
+    explorer.learn(batch, None, torch.Generator().manual_seed(0))
+    assert losses[0].item() == pytest.approx(sum(squares) / 7, rel=1e-4)
+    assert (bonus.argmax(dim=1) != bonus.masked_fill(~batch.next_masks, -9.0).argmax(dim=1)).any()
+
+
+def test_the_mean_bonus_is_that_of_the_allowed_actions():
+    explorer, batch = make(), random_batch(masked=True)
+    explorer.learn(batch, None, torch.Generator())
+    view = small_factory().make("online").predict(batch.observations, torch.empty(9, 0))
+    explorer.scores(batch.observations, view, None, batch.masks)
+    bonus = explorer.bonus(batch.observations, None)
+    assert explorer.metrics()["bonus_mean"] == pytest.approx(bonus[batch.masks].mean().item(), rel=1e-5)
+
+
 def test_learning_leaves_the_random_target_alone():
     explorer, batch = make(), random_batch()
     explorer.learn(batch, None, torch.Generator())

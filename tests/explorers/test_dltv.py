@@ -53,6 +53,16 @@ def explorer_mean(bonus: torch.Tensor, times, c: float) -> float:
     return sum(c * math.sqrt(math.log(t) / t) * bonus.mean().item() for t in times) / len(times)
 
 
+def test_the_mean_bonus_is_that_of_the_allowed_actions():
+    learner, explorer = make(c=7.0)
+    batch = random_batch(masked=True)
+    view = learner.online.predict(batch.observations, torch.empty(9, 0))
+    explorer.decisions = 4
+    bonus = explorer.weight * explorer.bonus(batch.observations, None)
+    explorer.scores(batch.observations, view, None, batch.masks)
+    assert explorer.metrics()["bonus_mean"] == pytest.approx(bonus[batch.masks].mean().item(), rel=1e-5)
+
+
 def test_the_default_weight_is_fifty():
     assert Dltv().c == 50.0
 

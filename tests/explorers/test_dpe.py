@@ -164,7 +164,7 @@ def test_the_predictor_trains_on_its_fraction_of_the_batch():
     results = []
     for fraction, rows in ((0.5, 9), (1.0, 5)):
         learner, explorer = make(predictor_fraction=fraction)
-        part = type(batch)(**{name: value[:rows] for name, value in vars(batch).items()})
+        part = type(batch)(**{name: value[:rows] for name, value in vars(batch).items() if value is not None})
         taus = torch.full((rows, 5), 0.5)
         current = Estimate(learner.target.predict(part.observations, taus, part.actions), taus)
         explorer.learn(part, current, torch.Generator().manual_seed(0))
@@ -198,6 +198,39 @@ def test_normalisation_divides_by_the_standard_deviation_of_all_bonuses_so_far()
         seen += bonus.flatten().tolist()
         scores = explorer.scores(observations, view, None)
         torch.testing.assert_close(scores, view.mean() + bonus / float(np.std(seen)))
+
+
+def test_statistics_of_bonuses_leave_out_actions_that_are_not_allowed():
+    learner, explorer = make(normalise=True)
+    seen = []
+    for seed in range(3):
+        batch = random_batch(4 + seed, seed=seed, masked=True)
+        view = learner.online.predict(batch.observations, torch.empty(len(batch.actions), 0))
+        bonus = explorer.bonus(batch.observations, None)
+        new = [
+            b
+            for row, mask in zip(bonus.tolist(), batch.masks.tolist(), strict=True)
+            for b, m in zip(row, mask, strict=True)
+            if m
+        ]
+        seen += new
+        scores = explorer.scores(batch.observations, view, None, batch.masks)
+        torch.testing.assert_close(scores, view.mean() + bonus / float(np.std(seen)))
+        assert explorer.metrics()["bonus_mean"] == pytest.approx(np.mean(new), rel=1e-5)
+    assert len(seen) < 3 * (4 + 5 + 6)
+
+
+def test_the_diagnosis_compares_the_taken_action_with_the_other_allowed_ones():
+    _, explorer = make()
+    batch = random_batch(5, masked=True)
+    bonus = explorer.bonus(batch.observations, None).tolist()
+    rows = list(zip(bonus, batch.actions.tolist(), batch.masks.tolist(), strict=True))
+    others = [b for row, taken, mask in rows for action, b in enumerate(row) if mask[action] and action != taken]
+    numbers = explorer.diagnose(batch, torch.Generator())
+    assert numbers["bonus_taken"] == pytest.approx(np.mean([row[taken] for row, taken, _ in rows]), rel=1e-5)
+    assert numbers["bonus_other"] == pytest.approx(np.mean(others), rel=1e-5)
+    only = torch.nn.functional.one_hot(batch.actions, 3).bool()
+    assert explorer.diagnose(replace(batch, masks=only), torch.Generator()).keys() == {"bonus_taken"}
 
 
 def test_bonuses_are_not_scaled_until_two_of_them_differ():

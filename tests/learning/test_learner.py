@@ -35,7 +35,7 @@ def plain_update(learner: Learner, batch, generator, with_current):
     with torch.no_grad():
         chooser = online if learner.double_q else target
         fractions = chooser.head.fractions(Role.ACT, size, generator)
-        best = everything(chooser, batch.next_observations, fractions).mean().argmax(dim=1)
+        best = best_allowed(everything(chooser, batch.next_observations, fractions).mean(), batch.next_masks)
         rows = 2 * size if with_current else size
         fractions = target.head.fractions(Role.TARGET, rows, generator)
         current = None
@@ -57,6 +57,13 @@ def plain_update(learner: Learner, batch, generator, with_current):
     return losses.detach(), errors, current, {name: p.grad for name, p in online.named_parameters()}
 
 
+def best_allowed(values, masks):
+    """Return the best action of each row, one by one."""
+    allowed = [range(values.shape[1])] * len(values) if masks is None else [mask.nonzero()[:, 0] for mask in masks]
+    rows = zip(values, allowed, strict=True)
+    return torch.tensor([max((float(row[action]), -int(action)) for action in some)[1] * -1 for row, some in rows])
+
+
 def naive_means(distribution: Distribution) -> list[float]:
     """Return the mean of each row, summed segment by segment."""
     segments = distribution.segments()
@@ -74,9 +81,19 @@ def naive_means(distribution: Distribution) -> list[float]:
 @pytest.mark.parametrize("double_q", [True, False])
 @pytest.mark.parametrize(("with_current", "priority"), [(True, "td"), (False, "td"), (True, "loss"), (False, None)])
 def test_the_optimised_update_equals_the_plain_one(head, double_q, with_current, priority):
+    check_update(head, double_q, with_current, priority, random_batch())
+
+
+@pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
+@pytest.mark.parametrize("double_q", [True, False])
+@pytest.mark.parametrize("with_current", [True, False])
+def test_a_target_is_the_best_of_the_allowed_actions(head, double_q, with_current):
+    check_update(head, double_q, with_current, "td", random_batch(size=13, masked=True))
+
+
+def check_update(head, double_q, with_current, priority, batch):
     quick = make_learner(head, double_q)
     slow = copy.deepcopy(quick)
-    batch = random_batch()
     update = quick.update(batch, torch.Generator().manual_seed(5), with_current=with_current, priority=priority)
     gradients = {name: p.grad for name, p in quick.online.named_parameters() if "proposals" not in name}
     losses, errors, current, plain_gradients = plain_update(slow, batch, torch.Generator().manual_seed(5), with_current)
@@ -255,6 +272,15 @@ def test_importance_weights_scale_the_gradient_of_each_transition():
         gradients.append(learner.online.head.curve.location.last.advantages.bias.grad.view(3, 2))  # anchor, spread
     torch.testing.assert_close(gradients[1], 2 * gradients[0])
     assert gradients[0].any(dim=1).nonzero().flatten().tolist() == [int(batch.actions[2])]
+
+
+def test_the_diagnosis_of_values_is_that_of_the_best_allowed_actions():
+    learner, batch = make_learner(SMALL_NDQFN), random_batch(masked=True)
+    means = learner.online.predict(batch.observations, torch.empty(9, 0)).mean()
+    best = means[torch.arange(9), best_allowed(means, batch.masks)]
+    numbers = learner.diagnose(batch, torch.Generator())
+    assert numbers["q_mean"] == pytest.approx(best.mean().item(), abs=1e-6)
+    assert numbers["q_mean"] < means.max(dim=1).values.mean().item() - 1e-4
 
 
 def test_diagnosis_names_the_numbers_that_are_logged():

@@ -72,7 +72,7 @@ def test_evaluation_shares_episodes_among_environments_and_cuts_long_ones():
     share = type(settings)(episodes=5, num_envs=2, episode_cap_steps=3)
     played = evaluate(
         EnvFactory(EnvConfig(id="CartPole-v1")),
-        lambda seen: np.zeros(len(seen), np.int64),
+        lambda seen, _: np.zeros(len(seen), np.int64),
         share,
         stack=1,
         seed=0,

@@ -139,23 +139,26 @@ class Transfers(TorchDispatchMode):
         return result
 
 
-def test_a_batch_goes_to_a_gpu_in_three_asynchronous_copies_from_pinned_memory():
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_batch_goes_to_a_gpu_in_an_asynchronous_copy_from_pinned_memory_for_each_type(masked):
     with FakeTensorMode(allow_non_fake_inputs=True), Transfers() as transfers:
-        moved = random_batch(size=9).to(torch.device("cuda", 0))
+        moved = random_batch(size=9, masked=masked).to(torch.device("cuda", 0))
+    masks = [((18, 3), torch.bool, True)] if masked else []
     assert transfers.copied == [
         ((18, 1, 5), torch.float32, True),
         ((27,), torch.float32, True),
         ((9,), torch.int64, True),
+        *masks,
     ]
-    assert transfers.pinned == [(18, 1, 5), (27,), (9,)]
+    assert transfers.pinned == [shape for shape, _, _ in transfers.copied]
     tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
-    assert len(tensors) == 6
+    assert len(tensors) == 6 + 2 * masked
     assert all(tensor.device.type == "cuda" and len(tensor) == 9 for tensor in tensors)
     assert isinstance(moved.index, np.ndarray)
 
 
 def test_a_batch_is_unchanged_by_the_move_to_a_device():
-    batch: Batch = random_batch(size=9)
+    batch: Batch = random_batch(size=9, masked=True)
     with stand_in_device() as device:
         moved = batch.to(device)
         for name, value in vars(batch).items():

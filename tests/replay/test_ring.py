@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -309,3 +310,17 @@ def test_frames_of_another_shape_or_type_are_refused():
         ring.add(step(np.zeros((2, 3)), first=True))
     with pytest.raises(ValueError, match=r"float32 of shape \(1, 3\)"):
         ring.cut(np.zeros((1, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("masked_actions", "masks", "match"),
+    [
+        (3, None, r"The masks are missing, but this replay needs shape \(2, 3\)"),
+        (3, np.ones((2, 4), bool), r"The masks have shape \(2, 4\), but this replay needs shape \(2, 3\)"),
+        (0, np.ones((2, 3), bool), r"The masks have shape \(2, 3\), but this replay stores none"),
+    ],
+)
+def test_masks_that_are_missing_or_of_another_shape_are_refused(masked_actions, masks, match):
+    ring = make_ring(lanes=2, masked_actions=masked_actions)
+    with pytest.raises(ValueError, match=match):
+        ring.add(replace(step(frame(1, 1), first=True), masks=masks))

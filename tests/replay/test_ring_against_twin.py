@@ -131,6 +131,7 @@ class Play:
         warmup=1,
         frame_shape=(),
         frame_dtype=np.int64,
+        masked_actions=0,
     ):
         self.ring = Ring(
             Uniform(capacity_steps=lanes * lane_slots + lanes - 1, warmup_steps=warmup),
@@ -141,7 +142,9 @@ class Play:
             n_step=n_step,
             gamma=gamma,
             cut_at_random=cut_at_random,
+            masked_actions=masked_actions,
         )
+        self.masked_actions = masked_actions
         self.twins = [TwinLane(lane_slots, stack, n_step, gamma, cut_at_random) for _ in range(lanes)]
         self.first = [True] * lanes
         self.shown = 0
@@ -157,6 +160,12 @@ class Play:
         for lane, number in enumerate(numbers):
             frames[lane] = number
         return frames
+
+    def masks(self, numbers):
+        """Return a mask that depends on the number a frame shows."""
+        if not self.masked_actions:
+            return None
+        return np.array([[bool(number >> action & 1) for action in range(self.masked_actions)] for number in numbers])
 
     def step(self, events, lanes=slice(None)):
         """One step of some lanes; events are those of all, of which others are passed over."""
@@ -177,6 +186,8 @@ class Play:
                 truncated=np.array(truncated),
                 final_frames=self.picture(final_frames),
                 random=np.array(random),
+                masks=self.masks(frames),
+                final_masks=self.masks(final_frames),
             ),
             lanes,
         )
@@ -187,7 +198,7 @@ class Play:
 
     def cut(self, lanes=slice(None)):
         frames = self.new_frames()[lanes]
-        self.ring.cut(self.picture(frames), lanes)
+        self.ring.cut(self.picture(frames), lanes, self.masks(frames))
         for twin, frame in zip(self.twins[lanes], frames, strict=True):
             twin.cut(frame)
         self.first[lanes] = [True] * len(frames)
@@ -217,6 +228,10 @@ class Play:
         )
         for row in rows:
             assert row == expected[row[0][-1]]
+        for stacks, masks in ((batch.observations, batch.masks), (batch.next_observations, batch.next_masks)):
+            expected_masks = self.masks([numbers[-1] for numbers in self.numbers(stacks)])
+            assert (masks is None) == (expected_masks is None)
+            assert masks is None or masks.tolist() == expected_masks.tolist()
         assert batch.weights.tolist() == [1.0] * len(index)
         assert batch.index.tolist() == index.tolist()
 
@@ -258,6 +273,7 @@ def games(draw):
         "gamma": draw(st.sampled_from([0.0, 0.5, 0.75, 1.0])),  # sums of these powers are exact in float32
         "lane_slots": stack + n_step + 1 + draw(st.integers(0, 8)),
         "cut_at_random": draw(st.booleans()),
+        "masked_actions": draw(st.sampled_from([0, 0, 3, 8, 11])),
     }
     return options, script
 

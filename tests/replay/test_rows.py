@@ -10,23 +10,45 @@ from monotau.replay import Layout, Prioritized, Steps, Uniform
 KINDS = {"uniform": Uniform, "prioritized": Prioritized}
 
 
-def replay(kind, lanes=2, capacity=14, n_step=2):
-    layout = Layout(lanes=lanes, frame_shape=(2,), frame_dtype="float32", stack=2, n_step=n_step, gamma=0.9)
+def replay(kind, lanes=2, capacity=14, n_step=2, masked_actions=0):
+    layout = Layout(
+        lanes=lanes,
+        frame_shape=(2,),
+        frame_dtype="float32",
+        stack=2,
+        n_step=n_step,
+        gamma=0.9,
+        masked_actions=masked_actions,
+    )
     return KINDS[kind](capacity_steps=capacity, warmup_steps=1).build(layout, horizon_steps=100)
 
 
-def play(memory, rng, steps, lanes=2):
+def play(memory, rng, steps, lanes=2, masked_actions=0):
     """An iteration: steps with random ends, and the cut."""
     first = np.ones(lanes, bool)
+
+    def masks():
+        return rng.random((lanes, masked_actions)) < 0.5 if masked_actions else None
+
     for _ in range(steps):
         ends = rng.random((2, lanes)) < 0.2
         frames, final = rng.random((2, lanes, 2)).astype(np.float32)
         written = memory.add(
-            Steps(frames, first, rng.integers(3, size=lanes), rng.random(lanes), ends[0], ends[1], final)
+            Steps(
+                frames,
+                first,
+                rng.integers(3, size=lanes),
+                rng.random(lanes),
+                ends[0],
+                ends[1],
+                final,
+                masks=masks(),
+                final_masks=masks(),
+            )
         )
         memory.update(written.steps, rng.random(lanes).astype(np.float32))
         first = ends[0] | ends[1]
-    memory.cut(rng.random((lanes, 2)).astype(np.float32))
+    memory.cut(rng.random((lanes, 2)).astype(np.float32), masks=masks())
 
 
 def joined(rows):
@@ -39,13 +61,18 @@ def same(one, other):
     return len(one) == len(other) and all(map(np.array_equal, *fields))
 
 
-@given(st.sampled_from(sorted(KINDS)), st.integers(1, 3), st.lists(st.integers(1, 9), min_size=1, max_size=6))
-def test_a_replay_is_the_same_after_its_rows_were_taken_out_and_put_back(kind, lanes, iterations):
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.integers(1, 3),
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.sampled_from([0, 5, 9]),
+)
+def test_a_replay_is_the_same_after_its_rows_were_taken_out_and_put_back(kind, lanes, iterations, masked_actions):
     rng = np.random.default_rng(len(iterations))
-    old, new = replay(kind, lanes, lanes * 7), replay(kind, lanes, lanes * 7)
+    old, new = (replay(kind, lanes, lanes * 7, masked_actions=masked_actions) for _ in range(2))
     segments, since = [], np.zeros(lanes, np.int64)
     for steps in iterations:
-        play(old, rng, steps, lanes)
+        play(old, rng, steps, lanes, masked_actions)
         rows = joined(old.rows(since))
         assert len(rows["flags"]) == (rows["end"] - rows["first"]).sum() <= lanes * 7
         segments.append(rows)
@@ -59,7 +86,7 @@ def test_a_replay_is_the_same_after_its_rows_were_taken_out_and_put_back(kind, l
     if old.ready:
         assert same(old, new)
     for memory in (old, new):  # and they go on alike
-        play(memory, np.random.default_rng(9), 8, lanes)
+        play(memory, np.random.default_rng(9), 8, lanes, masked_actions)
     assert same(old, new)
     assert all(map(np.array_equal, old.state().values(), new.state().values()))
 
@@ -99,14 +126,15 @@ def test_rows_that_wrap_around_the_end_of_a_lane_are_two_pieces_in_order():
         lambda rows: rows | {"frames": rows["frames"][:, :1]},
         lambda rows: rows | {"frames": rows["frames"][:-1]},
         lambda rows: rows | {"rewards": rows["rewards"].astype(np.float32)},
+        lambda rows: rows | {"masks": rows["masks"][:, :1]},
     ],
 )
 def test_rows_that_do_not_follow_or_are_of_another_shape_are_refused(spoil):
-    old, new = replay("uniform"), replay("uniform")
-    play(old, np.random.default_rng(0), 3)
+    old, new = replay("uniform", masked_actions=9), replay("uniform", masked_actions=9)
+    play(old, np.random.default_rng(0), 3, masked_actions=9)
     new.put_back(joined(old.rows(np.zeros(2, np.int64))))
     since = old.span.end
-    play(old, np.random.default_rng(1), 2)
+    play(old, np.random.default_rng(1), 2, masked_actions=9)
     rows = joined(old.rows(since))
     with pytest.raises(ValueError, match=r"The rows .* do not continue the rows up to .* in 2 lanes of 7, or do not"):
         new.put_back(spoil(rows))

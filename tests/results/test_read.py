@@ -139,6 +139,14 @@ def test_settings_from_before_there_were_protocols_are_read(tmp_path):
     assert [(run.state, run.env) for run in read_runs([tmp_path])] == [("finished", "CartPole-v1")]
 
 
+def test_runs_from_before_masks_are_of_the_same_method_as_runs_that_ignore_them(tmp_path):
+    config = plain_settings()
+    assert config["env"].pop("action_masks") == "ignore"
+    write_run(tmp_path / "old", [30.0], config=config)
+    write_run(tmp_path / "new", [30.0], config=plain_settings(seed=1))
+    assert {run.method for run in read_runs([tmp_path])} == {"ndqfn"}
+
+
 def test_of_the_same_seed_twice_the_finished_one_counts(tmp_path):
     write_run(tmp_path / "a", [30.0], finished=False)
     write_run(tmp_path / "b", [30.0])

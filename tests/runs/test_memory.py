@@ -51,6 +51,9 @@ def test_a_million_atari_frames_take_seven_gigabytes_and_the_rest_hardly_anythin
 def test_the_sizes_of_replays_are_as_worked_out_by_hand():
     # 1,003 steps on 4 lanes are 250 slots a lane; a slot has 3 * 5 float32 and 4 + 8 + 1 bytes.
     assert uniform(1_003).memory(layout(4, (3, 5), "float32")) == (1_000 * 60, 1_000 * 13)
+    # A mask of 11 actions takes 2 more bytes.
+    masked = replace(layout(4, (3, 5), "float32"), masked_actions=11)
+    assert uniform(1_003).memory(masked) == (1_000 * 60, 1_000 * 15)
     # And a tree of 8 rows of 128 leaves and one of 128 nodes, of 8 bytes.
     prioritized = Prioritized(capacity_steps=1_003, warmup_steps=1)
     assert prioritized.memory(layout(4, (3, 5), "float32")) == (60_000, 13_000 + 9 * 128 * 8)

@@ -49,7 +49,23 @@ FAST = ("dqn", "c51", "fqf", "rainbow", "ndqfn-dpe", "ndqfn-deep-dpe", "iqn-dltv
     "preset", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PRESETS]
 )
 def test_a_run_interrupted_after_each_iteration_ends_like_an_uninterrupted_one(preset, tmp_path, monkeypatch):
-    resolved = short_run(preset, optimiser={"anneal": 0.1})
+    interrupt(short_run(preset, optimiser={"anneal": 0.1}), tmp_path, monkeypatch)
+    weights = read_tensors(tmp_path / "cut" / "agent" / "weights.safetensors")
+    assert weights["observations.batches"] > 50  # CartPole's speeds have no bounds
+    unit, measured, _ = weights["returns.unit"].tolist()
+    assert (unit != 1) == (preset != "ndqfn-deep-dpe")  # its unit is configured
+    assert measured
+
+
+@pytest.mark.parametrize("preset", ["ndqfn-dpe", "rainbow"])
+def test_masks_survive_an_interruption(preset, tmp_path, monkeypatch):
+    resolved = short_run(preset, env={"id": "monotau/Gate-v0"})
+    assert resolved.config.env.action_masks == "use"
+    interrupt(resolved, tmp_path, monkeypatch)
+
+
+def interrupt(resolved, tmp_path, monkeypatch):
+    """Interrupt a run after three of its iterations, and compare its end with that of a run without interruptions."""
     train_into(tmp_path / "whole", resolved, silent())
     real, cuts = runner.Training.evaluate, [1, 3, 4]
 
@@ -65,11 +81,6 @@ def test_a_run_interrupted_after_each_iteration_ends_like_an_uninterrupted_one(p
             train_into(tmp_path / "cut", resolved, silent())
     assert "resuming from step 240" in told(tmp_path / "cut", resolved)
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "cut")) == []
-    weights = read_tensors(tmp_path / "cut" / "agent" / "weights.safetensors")
-    assert weights["observations.batches"] > 50  # CartPole's speeds have no bounds
-    unit, measured, _ = weights["returns.unit"].tolist()
-    assert (unit != 1) == (preset != "ndqfn-deep-dpe")  # its unit is configured
-    assert measured
 
 
 @pytest.fixture(scope="module")

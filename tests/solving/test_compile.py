@@ -50,9 +50,17 @@ def compiled_by(backend, monkeypatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function: compile_(function, backend=backend, fullgraph=True))
 
 
-@pytest.mark.parametrize("preset", ["fqf-dpe", "rainbow", "prioritized"])
-def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, monkeypatch):
-    """The backend runs graphs unchanged, so that only their capture is tested."""
+@pytest.mark.parametrize(
+    ("preset", "env"),
+    [
+        ("fqf-dpe", "CartPole-v1"),
+        ("rainbow", "CartPole-v1"),
+        ("prioritized", "CartPole-v1"),
+        ("iqn-dpe", "monotau/Gate-v0"),
+    ],
+)
+def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, env, monkeypatch):
+    """The backend runs graphs unchanged, so that only their capture is tested; the gate has action masks."""
     graphs = []
 
     def backend(graph, inputs):
@@ -60,7 +68,7 @@ def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, monk
         return graph.forward
 
     compiled_by(backend, monkeypatch)
-    assert_alike_without_a_fallback(preset)
+    assert_alike_without_a_fallback(preset, env)
     assert len(graphs) == (2 if preset.endswith("dpe") else 1)
 
 
@@ -70,13 +78,13 @@ def test_a_compiled_run_learns_the_same():
     assert_alike_without_a_fallback("ndqfn-dpe")
 
 
-def assert_alike_without_a_fallback(preset: str) -> None:
-    eager = briefly_learned(preset).networks.state()
+def assert_alike_without_a_fallback(preset: str, env: str = "CartPole-v1") -> None:
+    eager = briefly_learned(preset, env).networks.state()
     with warnings.catch_warnings(
         record=True
     ) as caught:  # the compiler warns about itself; none of the warnings is ours
         warnings.simplefilter("always")
-        agent = briefly_learned(preset, compile=True)
+        agent = briefly_learned(preset, env, compile=True)
     assert not [warning for warning in caught if "without it" in str(warning.message)]
     for name, tensor in agent.networks.state().items():
         torch.testing.assert_close(tensor, eager[name], rtol=1e-4, atol=1e-6, msg=name)

@@ -23,7 +23,8 @@ PRESETS = pytest.mark.parametrize("preset", ["ndqfn", "iqn-star", pytest.param("
 
 
 def train(env: str, preset: str, steps: int, kappa: float, gamma: float = 0.9, **settings) -> Agent:
-    agent = Agent(env, preset, seed=1, gamma=gamma, head={"hidden": 32, "kappa": kappa}, **(SMALL | settings))
+    settings = {"head": {"hidden": 32, "kappa": kappa}} | SMALL | settings
+    agent = Agent(env, preset, seed=1, gamma=gamma, **settings)
     return agent.learn(steps)
 
 
@@ -97,6 +98,17 @@ def test_a_time_limit_does_not_end_the_return(preset):
     """A constant reward of 1 is worth 1/(1-0.9) = 10; treating the limit as an end would give 6.5 at most."""
     agent = train("monotau/TimeLimit-v0", preset, 4000, kappa=1.0, n_step=3)
     assert agent.distribution(0).mean().tolist() == pytest.approx([10] * agent.actions, rel=0.05)
+
+
+@pytest.mark.parametrize("preset", ["ndqfn", "iqn-star", "iqn", "qr-dqn", "dqn", "ndqfn-deep-dpe"])
+def test_a_target_values_a_state_by_its_allowed_actions_only(preset):
+    """Beyond the gate the only allowed action costs 1; the other is never tried, and would be valued at about 0."""
+    settings = {"head": {"hidden": 32}} if preset == "dqn" else {}
+    agent = train("monotau/Gate-v0", preset, 1500, kappa=1.0, **settings)
+    for (state, action), [(_, value)] in truth("monotau/Gate-v0", 0.9).items():
+        assert agent.distribution(state).mean()[action].item() == pytest.approx(value, abs=0.15), (state, action)
+    assert agent.distribution(1).mean()[1] > -0.5
+    assert agent.predict(1, action_mask=[1, 0])[0] == 0
 
 
 @PRESETS

@@ -21,6 +21,7 @@ from monotau.suites import command as commands
 from monotau.suites.command import SuiteCommand, run_suite
 from monotau.suites.estimate import OTHER_FILES_BYTES, estimate_method
 from monotau.suites.grid import read_suite
+from tests.support.envs import registered_masked_env
 from tests.support.small_runs import silent, skip_figures
 from tests.support.suites import TINY_SUITE, learned_weights, output_of, suite_file, wait_for
 
@@ -213,6 +214,12 @@ def test_the_trial_for_an_estimate_starts_no_actors(tmp_path, monkeypatch):
     settings = TINY_SUITE["settings"] | {"actors": 3, "actor": {"epsilon": 0.2}}
     text = output_of(SuiteCommand(suite=suite_file(tmp_path, settings=settings), out=tmp_path / "out", dry_run=True))
     assert "Extrapolated from a few updates of each method on this machine" in text
+
+
+def test_the_trial_for_an_estimate_takes_allowed_actions_only(tmp_path):
+    with registered_masked_env() as env_id:  # it raises for other actions
+        suite = read_suite(suite_file(tmp_path, envs=[env_id]))
+        assert estimate_method(suite, suite.methods[0], suite.cells, threads=1).disk_running > 0
 
 
 def test_a_job_array_has_a_task_for_each_cell(tmp_path):

@@ -1,5 +1,7 @@
 """Environments whose every step a test can predict, and shortcuts for stepping through them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -58,6 +60,55 @@ class Frames(gym.Env):
 
     def close(self):
         self.closes += 1
+
+
+def allowed_at(count: int) -> list[bool]:
+    """Return which of four actions MaskedEnv allows after `count` steps of an episode."""
+    return [(action + count) % 3 != 0 for action in range(4)]
+
+
+class MaskedEnv(gym.Env):
+    """Observes its step count, and raises for actions that its mask does not allow; `info` replaces the masks."""
+
+    def __init__(self, length: int = 2, truncates: bool = False, info: Any = None) -> None:
+        self.observation_space = spaces.Box(0, 99, (1,), np.float32)
+        self.action_space = spaces.Discrete(4, start=5)
+        self.length, self.truncates = length, truncates
+        self.info = info or (lambda count: {"action_mask": np.array(allowed_at(count), np.int8)})
+        self.count = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), self.info(0)
+
+    def step(self, action):
+        if not allowed_at(self.count)[action - 5]:
+            raise ValueError(f"action {action} is not allowed after {self.count} steps")
+        self.count += 1
+        end = self.count >= self.length
+        observation = np.full(1, self.count, np.float32)
+        return observation, 1.0, end and not self.truncates, end and self.truncates, self.info(self.count)
+
+
+@contextmanager
+def registered_masked_env() -> Iterator[str]:
+    """Register MaskedEnv while the block runs, and return its id."""
+    gym.register("MaskedEnv-v0", MaskedEnv)
+    try:
+        yield "MaskedEnv-v0"
+    finally:
+        del gym.registry["MaskedEnv-v0"]
+
+
+class MethodMaskedEnv(MaskedEnv):
+    """Has its masks in a method, as sb3-contrib expects them, and none in info."""
+
+    def __init__(self, length: int = 2, truncates: bool = False) -> None:
+        super().__init__(length, truncates, lambda count: {})
+
+    def action_masks(self):
+        return allowed_at(self.count)
 
 
 def factory(env_id: str, **settings: Any) -> EnvFactory:

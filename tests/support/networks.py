@@ -1,6 +1,6 @@
 """Networks small enough to check by hand, and batches to train them on."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -79,16 +79,32 @@ def small_factory(
     )
 
 
-def random_batch(size: int = 9, actions: int = 3, seed: int = 0) -> Batch:
+def random_masks(rng: np.random.Generator, taken: np.ndarray, actions: int) -> torch.Tensor:
+    """Return masks that allow about half of the actions, among them the ones that were taken."""
+    masks = rng.random((len(taken), actions)) < 0.5
+    masks[np.arange(len(taken)), taken] = True
+    return torch.from_numpy(masks)
+
+
+def random_batch(size: int = 9, actions: int = 3, seed: int = 0, masked: bool = False) -> Batch:
     """Return random transitions between vector states; some are terminal."""
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
-    return Batch(
+    taken = rng.integers(actions, size=size)
+    batch = Batch(
         observations=torch.randn(size, 1, 5, generator=generator),
-        actions=torch.from_numpy(rng.integers(actions, size=size)),
+        actions=torch.from_numpy(taken),
         rewards=torch.randn(size, generator=generator),
         discounts=torch.from_numpy(rng.choice([0.0, 0.97], size=size).astype(np.float32)),
         next_observations=torch.randn(size, 1, 5, generator=generator),
         weights=torch.rand(size, generator=generator) + 0.5,
         index=np.arange(size),
+    )
+    if not masked:
+        return batch
+    later = rng.integers(actions, size=size)
+    return replace(
+        batch,
+        masks=random_masks(rng, taken, actions),
+        next_masks=random_masks(rng, later, actions),
     )

@@ -55,9 +55,9 @@ def short_run(preset: str = "dqn", **settings: Any) -> Resolved:
 BRIEF = SMALL | {"head": {"hidden": 8}, "replay": {"warmup_steps": 20, "capacity_steps": 100}}
 
 
-def briefly_learned(preset: str, **settings: Any) -> Agent:
+def briefly_learned(preset: str, env: str = "CartPole-v1", **settings: Any) -> Agent:
     """Return an agent that has taken forty steps; it learns during the last twenty."""
-    return Agent("CartPole-v1", preset, **(BRIEF | settings)).learn(40)
+    return Agent(env, preset, **(BRIEF | settings)).learn(40)
 
 
 def silent() -> Console:

@@ -35,7 +35,7 @@ class Resolved:
         given = _merge(self.given, layer)
         section = override(EnvConfig(), given["env"], KINDS, "env")
         envs = self.envs if section == self.envs.config else EnvFactory(section, self.envs.source)
-        config = resolve_for_spec(self.config.preset, self.config.profile, given, envs.observation_spec)
+        config = _config_of(self.config.preset, self.config.profile, given, envs)
         return Resolved(config, envs, given)
 
 
@@ -59,7 +59,13 @@ def resolve(
     profile = profile or usual_profile(preset, envs.observation_spec)
     alone = {} if envs.reusable else {"num_envs": 1}  # overrides a profile that sets more
     plain = _merge({"env": {"id": envs.name} | alone}, given)
-    return Resolved(resolve_for_spec(preset, profile, plain, envs.observation_spec), envs, plain)
+    return Resolved(_config_of(preset, profile, plain, envs), envs, plain)
+
+
+def _config_of(preset: str, profile: str, given: Mapping[str, Any], envs: EnvFactory) -> Config:
+    """Resolve the settings, and record whether masks are used, so that actors and a saved agent need not find out."""
+    settings = _merge(given, {"env": {"action_masks": envs.mask_use}})
+    return resolve_for_spec(preset, profile, settings, envs.observation_spec)
 
 
 def usual_profile(preset: str, spec: ObservationSpec) -> str:

@@ -12,7 +12,7 @@ from monotau.envs.make import EnvFactory, EnvSource
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.policy import RandomActions
 from monotau.learning.rollout import Rollout
-from monotau.replay import Steps
+from monotau.replay import Newest, Steps
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 Weights = dict[str, np.ndarray]
@@ -42,9 +42,9 @@ class Experience:
     terminated: Bool[np.ndarray, "T E"]
     truncated: Bool[np.ndarray, "T E"]
     random: Bool[np.ndarray, "T E"]
-    finals: dict[int, Shaped[np.ndarray, "E *frame"]]
+    finals: dict[int, Newest]
     """Frames after steps that truncated an episode; the replay needs no others."""
-    newest: Shaped[np.ndarray, "E *frame"]
+    newest: Newest
     """Frames after the last step."""
     returns: list[list[float]]
     """Returns of the episodes that ended in each step."""
@@ -52,17 +52,23 @@ class Experience:
     """Metrics of the explorer."""
     stats: dict[str, np.ndarray]
     """Statistics that the explorer gathered while acting."""
+    masks: Bool[np.ndarray, "T E A"] | None = None
 
     @classmethod
     def of(
-        cls, steps: list[Steps], returns: list[list[float]], newest: np.ndarray, networks: AgentNetworks
+        cls, steps: list[Steps], returns: list[list[float]], newest: Newest, networks: AgentNetworks
     ) -> "Experience":
         """Stack steps to send them."""
-        columns = ("frames", "first", "actions", "rewards", "terminated", "truncated", "random")
+        masks = () if newest.masks is None else ("masks",)
+        columns = ("frames", "first", "actions", "rewards", "terminated", "truncated", "random", *masks)
         return cls(
             **{name: np.stack([getattr(step, name) for step in steps]) for name in columns},
-            finals={number: step.final_frames for number, step in enumerate(steps) if step.truncated.any()},
-            newest=newest.copy(),
+            finals={
+                number: Newest(step.final_frames, step.final_masks)
+                for number, step in enumerate(steps)
+                if step.truncated.any()
+            },
+            newest=newest._replace(frames=newest.frames.copy()),
             returns=returns,
             metrics=networks.explorer.metrics(),
             stats={name: tensor.numpy() for name, tensor in networks.explorer.drain_stats().items()},
@@ -73,6 +79,8 @@ class Experience:
 
     def step(self, number: int) -> Steps:
         """Return one of the steps in the replay's format."""
+        masks = None if self.masks is None else self.masks[number]
+        final = self.finals.get(number, Newest(self.frames[number], masks))
         return Steps(
             self.frames[number],
             self.first[number],
@@ -80,8 +88,10 @@ class Experience:
             self.rewards[number],
             self.terminated[number],
             self.truncated[number],
-            self.finals.get(number, self.frames[number]),
+            final.frames,
             self.random[number],
+            masks,
+            final.masks,
         )
 
 
@@ -115,12 +125,18 @@ class RolloutActor:
         steps, returns = [], []
         for _ in range(request.steps):
             chosen = self._networks.exploration_policy.explore(
-                self._rollout.observations, request.epsilons, self._explore, self._fractions, self._noise, longest
+                self._rollout.observations,
+                request.epsilons,
+                self._explore,
+                self._fractions,
+                self._noise,
+                longest,
+                self._rollout.masks,
             )
             outcome = self._rollout.step(*chosen)
             steps.append(outcome.steps)
             returns.append([returned for _, returned, _ in outcome.returns])
-        return Experience.of(steps, returns, self._rollout.observations[:, -1], self._networks)
+        return Experience.of(steps, returns, self._rollout.newest, self._networks)
 
     def _start(self, request: CollectRequest) -> None:
         """Start an iteration, whose random streams depend on its number, the actor and the actor's replacements."""

@@ -25,7 +25,7 @@ from monotau.explorers.base import drain_means
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector, StepBatch
 from monotau.machine import cores
-from monotau.replay import ALL_LANES
+from monotau.replay import ALL_LANES, Newest
 
 IN_FLIGHT = 2
 """Pending requests per actor: it works on one while the results of the other are sent."""
@@ -70,7 +70,7 @@ class ActorSlot:
     number: int
     lanes: slice
     handle: Any
-    newest: np.ndarray
+    newest: Newest
     life: int = 0
     requests: "deque[tuple[Any, int, int]]" = field(default_factory=deque)
     """Pending requests: the Ray reference, steps per environment, and the number of updates of the weights used."""
@@ -104,7 +104,8 @@ class RayCollector(Collector):
             self._ray, self._updates, self._version = ray, updates, -1
             self._weights: Any = None
             spec, count = self._envs.observation_spec, self._config.env.num_envs
-            blank = np.zeros((count, *spec.shape), spec.dtype)
+            masks = np.ones((count, self._envs.num_actions), np.bool_) if self._envs.masked else None
+            blank = Newest(np.zeros((count, *spec.shape), spec.dtype), masks)
             self._slots = [
                 ActorSlot(number, slice(number * count, (number + 1) * count), self._start_actor(number, 0), blank)
                 for number in range(self._config.actors)
@@ -165,7 +166,11 @@ class RayCollector(Collector):
                     )
                     step += lanes
                 slot.newest, slot.died = experience.newest, False
-        self.newest = np.concatenate([slot.newest for slot in self._slots])
+        newest = [slot.newest for slot in self._slots]
+        self.newest = Newest(
+            np.concatenate([each.frames for each in newest]),
+            np.concatenate([each.masks for each in newest]) if self._envs.masked else None,
+        )
 
     def _epsilons(self, lanes: slice, step: int) -> np.ndarray:
         since = step - self._config.replay.warmup_steps

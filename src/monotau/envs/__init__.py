@@ -5,7 +5,7 @@ from monotau.envs.config import EnvConfig, EnvMaker
 from monotau.envs.deep_sea import DeepSea
 from monotau.envs.inventory import Inventory
 from monotau.envs.make import EnvFactory, EnvSource
-from monotau.envs.probes import Chain, Coin, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
+from monotau.envs.probes import Chain, Coin, Gate, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
 from monotau.envs.returns import HeavyTail, LargeReturns, LongChain, NegativeReturns
 from monotau.envs.spec import ObservationSpec
 
@@ -17,6 +17,7 @@ __all__ = [
     "EnvFactory",
     "EnvMaker",
     "EnvSource",
+    "Gate",
     "Grid",
     "HeavyTail",
     "Inventory",

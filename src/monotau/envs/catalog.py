@@ -31,6 +31,7 @@ OWN: dict[str, tuple[str, str]] = {  # a new environment: one class, one line he
     "monotau/LongChain-v0": ("returns:LongChain", "probe: 50 normal rewards in a row"),
     "monotau/TimeLimit-v0": ("probes:TimeLimit", "probe: reward 1 in every step, truncated after 10 steps"),
     "monotau/Chain-v0": ("probes:Chain", "probe: a reward at the right end of a chain of states (length)"),
+    "monotau/Gate-v0": ("probes:Gate", "probe: two rooms, one of which allows a single action"),
     "monotau/Grid-v0": ("probes:Grid", "probe: a grid without rewards, to count visits (size, horizon)"),
 }
 

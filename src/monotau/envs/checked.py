@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from monotau.envs.masks import ACTION_MASK, METHOD, as_masks, mask_method
 from monotau.envs.spec import ObservationSpec, leaves
 from monotau.errors import EnvironmentFault, brief, in_one_line
 
@@ -25,7 +26,7 @@ def name_of(env: gym.Env) -> str:
 
 @final
 class Checked(gym.Wrapper):
-    """Raises EnvironmentFault if reset or step violate the Gymnasium API, and drops `info`, which is not used.
+    """Raises EnvironmentFault if reset or step violate the Gymnasium API, and keeps only the action mask of `info`.
 
     The bounds of a Box are not checked: many environments exceed theirs, which does not harm learning.
 
@@ -33,9 +34,14 @@ class Checked(gym.Wrapper):
     a MultiDiscrete space, whose sizes are `action_sizes`.
     """
 
-    def __init__(self, env: gym.Env, spec: ObservationSpec, action_sizes: Sequence[int] = ()) -> None:
+    def __init__(
+        self, env: gym.Env, spec: ObservationSpec, action_sizes: Sequence[int] = (), *, masked: bool | None = False
+    ) -> None:
+        """`masked` is whether to return masks; None raises EnvironmentFault if one appears."""
         super().__init__(env)
         self._spec, self._action_sizes, self._leaves = spec, tuple(action_sizes), dict(leaves(env.observation_space))
+        self._masked = masked
+        self._mask_method = mask_method(env) if masked else None
         if spec.parts:
             self.observation_space = spaces.Box(0, 255, spec.shape, np.uint8)
         if action_sizes:
@@ -44,8 +50,7 @@ class Checked(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode; empty options, which SyncVectorEnv leaves after removing `reset_mask`, become None."""
         observation, info = _values("reset", self.env.reset(seed=seed, options=options or None), OF_RESET)
-        _check_info(info)
-        return self._array(observation), {}
+        return self._array(observation), self._info(info)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Take a step; the last observation of an episode is copied.
@@ -60,13 +65,31 @@ class Checked(gym.Wrapper):
         if number is None or number.ndim or number.dtype.kind not in NUMBERS:
             raise EnvironmentFault(f"the reward is {brief(reward)}, but must be one number.")
         terminated, truncated = _flag("terminated", terminated), _flag("truncated", truncated)
-        _check_info(info)
-        array = self._array(observation)
-        return array.copy() if terminated or truncated else array, float(number), terminated, truncated, {}
+        info, array = self._info(info, terminated), self._array(observation)
+        return array.copy() if terminated or truncated else array, float(number), terminated, truncated, info
 
     def close(self) -> None:
         """Close the environment."""
         close(self.env)
+
+    def _info(self, info: Any, terminated: bool = False) -> dict[str, np.ndarray]:
+        """Return the mask of allowed actions, if masks are used. Without a mask, and after the end, all are allowed."""
+        if not isinstance(info, dict):
+            raise EnvironmentFault(f"info is {brief(info)}, but must be a dictionary.")
+        if self._masked:
+            space: Any = self.action_space  # Discrete, which has n
+            actions = int(space.n)
+            if not terminated and ACTION_MASK in info:
+                return {ACTION_MASK: as_masks(info[ACTION_MASK], actions, self._action_sizes)}
+            if not terminated and self._mask_method is not None:
+                return {ACTION_MASK: as_masks(self._mask_method(), actions, self._action_sizes)}
+            return {ACTION_MASK: np.ones(actions, np.bool_)}
+        if self._masked is None and ACTION_MASK in info:
+            raise EnvironmentFault(
+                f"info has an {ACTION_MASK}, but the first reset had none: return one from reset too, or set "
+                f"env.{METHOD} to use or ignore."
+            )
+        return {}
 
     def _array(self, observation: Any) -> np.ndarray:
         """Return the observation as an array; if it has parts, as the bytes of a frame."""
@@ -97,11 +120,6 @@ def _flag(name: str, given: Any) -> bool:
     if value is None or value.ndim or value.dtype.kind != "b":
         raise EnvironmentFault(f"{name} is {brief(given)}, but must be true or false.")
     return bool(value)
-
-
-def _check_info(info: Any) -> None:
-    if not isinstance(info, dict):
-        raise EnvironmentFault(f"info is {brief(info)}, but must be a dictionary.")
 
 
 def checked_array(observation: Any, space: Any) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Protocol, runtime_checkable
 import tyro
 from gymnasium.vector import VectorEnv
 
+from monotau.envs.masks import MaskUse
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, brief, check_least
 
@@ -30,6 +31,9 @@ class EnvConfig:
     """Protocol of Atari games: noop (the paper's) or sticky (arXiv 1709.06009); none for all other environments."""
     kwargs: dict[str, bool | int | float | str] = field(default_factory=dict)
     """Keyword arguments of the environment, as in `gymnasium.make`."""
+    action_masks: MaskUse = "auto"
+    """Masks of allowed actions: use or ignore them; auto uses them if the environment has a method `action_masks`, or
+    if `info` of its first reset has an `action_mask`. A run records which of the two it was."""
 
     def __post_init__(self) -> None:
         """Raise for settings that are out of range."""
@@ -56,6 +60,8 @@ class EnvMaker(Protocol):
     """Number of actions, or of combinations of actions; they are learned as 0 .. num_actions - 1."""
     action_start: int
     """First action of the environment's own action space."""
+    masked: bool
+    """Whether `info` holds the mask of the allowed actions, under `action_mask`, after every step and reset."""
     reusable: bool
     """False if every vector wraps the same environment of the caller, so that only one vector may be used at a time."""
 

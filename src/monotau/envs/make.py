@@ -15,6 +15,7 @@ from monotau.envs.atari import FRAME, AtariVector, check_protocol, is_atari
 from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, register_own, unknown_id
 from monotau.envs.checked import Checked, close, name_of
 from monotau.envs.config import EnvConfig
+from monotau.envs.masks import MaskUse, offers_masks
 from monotau.envs.spec import ObservationSpec, describe_space
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, in_one_line
 
@@ -42,6 +43,8 @@ class EnvFactory:
     """First action of its Discrete action space."""
     action_sizes: tuple[int, ...]
     """Sizes of its MultiDiscrete action space; empty for a Discrete one."""
+    masked: bool
+    """Whether its masks of allowed actions are used."""
     by_id: bool
     """Whether the environment is made from its id."""
     source: EnvSource | None
@@ -66,7 +69,12 @@ class EnvFactory:
         self.source = source
         self._check_count("env.num_envs", config.num_envs)
         self._atari = self.by_id and is_atari(config.id)
+        # None: none were found, so one that appears later is an error.
+        self._reads_masks: bool | None = {"auto": None, "use": True, "ignore": False}[config.action_masks]
         if self._atari:
+            if self._reads_masks:
+                raise ConfigError(f"env.action_masks is 'use', but {config.id} has no masks; use auto or ignore.")
+            self.masked = False
             self.name, self.observation_spec = config.id, ObservationSpec.from_space(FRAME)
             self.num_actions = AtariVector(config.id, 1, config.protocol).num_actions
             self.action_start, self.action_sizes = 0, ()
@@ -75,22 +83,31 @@ class EnvFactory:
             env = self._make_one()
             try:
                 self._read_spaces(env)
+                if self._reads_masks is None and offers_masks(env):
+                    self._reads_masks = True
             finally:
                 close(env)
+        self.masked = bool(self._reads_masks)
         self._probe = weakref.ref(env.unwrapped)
+
+    @property
+    def mask_use(self) -> MaskUse:
+        """The setting `action_masks` with which the environment behaves as found, for the record of a run."""
+        return "use" if self.masked else "ignore"
 
     def make_vector(self, num_envs: int) -> VectorEnv:
         """Return a new vector of environments with SAME_STEP autoreset.
 
         The option `reset_mask` of `reset` selects the environments to reset. After an autoreset, `info` has
-        `final_obs`. It may have `life_lost`, which ends an episode for learning only.
+        `final_obs`. It may have `life_lost`, which ends an episode for learning only. If `masked`, it has
+        `action_mask`: after an autoreset that of the new episode, and the last one of the old episode in `final_info`.
         """
         self._check_count("num_envs", num_envs)
         if self._atari:
             return AtariVector(self.config.id, num_envs, self.config.protocol, self.config.max_episode_steps)
         with warnings.catch_warnings(action="ignore"):
             try:
-                makers = [lambda: Checked(self._make_one(), self.observation_spec, self.action_sizes)] * num_envs
+                makers = [self._make_checked] * num_envs
                 vector = SyncVectorEnv(makers, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
             except Exception as error:  # third-party code, or environments with different spaces
                 reason = str(error) if isinstance(error, ConfigError) else in_one_line(error)
@@ -112,6 +129,9 @@ class EnvFactory:
                 f"{setting} is {num_envs}, but must be 1 if an environment object is passed; "
                 f"pass an id or a callable that makes it."
             )
+
+    def _make_checked(self) -> Checked:
+        return Checked(self._make_one(), self.observation_spec, self.action_sizes, masked=self._reads_masks)
 
     def _make_one(self) -> gym.Env:
         if self.source is None:

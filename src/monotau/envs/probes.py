@@ -18,7 +18,7 @@ State = int | np.integer
 Outcomes = list[tuple[float, float]]
 """(probability, return) of each outcome."""
 Truth = dict[tuple[int, int], Outcomes]
-"""Outcomes for each reachable (state, action)."""
+"""Outcomes for each reachable state and allowed action."""
 
 POINTS = 1_000
 MIDPOINTS = [(point + 0.5) / POINTS for point in range(POINTS)]
@@ -36,7 +36,7 @@ class Probe(gym.Env[Observation, Action], ABC):
 
     @abstractmethod
     def truth(self, gamma: float) -> Truth:
-        """Return the distribution of the discounted return of each state and action under the optimal policy."""
+        """Return the distribution of the discounted return of each allowed action under the optimal policy."""
 
 
 class OneStep(Probe[State], ABC):
@@ -188,6 +188,45 @@ class Chain(Probe[State]):
             returns[state, 0] = [(1.0, gamma**after_left)]
             returns[state, 1] = [(1.0, gamma ** (self.length - 2 - state))]
         return returns
+
+
+@final
+class Gate(Probe[State]):
+    """Two rooms, the second with an action mask.
+
+    In the first room action 0 leads to the second, and action 1 pays 1 and ends the episode. In the second room only
+    action 0 is allowed; it costs 1 and ends the episode, and so would action 1. Half of the episodes are truncated on
+    arrival there. An agent that keeps to the masks never learns the value of that other action, so a target that
+    ignores them is wrong.
+    """
+
+    MASKS = ((1, 1), (1, 0))
+    """Allowed actions of each room."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Discrete(2)
+        self.action_space = spaces.Discrete(2)
+        self._room = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset[State]:
+        """Go back to the first room."""
+        super().reset(seed=seed)
+        self._room = 0
+        return 0, self._info()
+
+    def step(self, action: Action) -> Step[State]:
+        """Go through the gate, or end the episode."""
+        if self._room == 1 or action == 1:
+            return self._room, -1.0 if self._room else 1.0, True, False, self._info()
+        self._room = 1
+        return 1, 0.0, False, bool(self.np_random.random() < 0.5), self._info()
+
+    def truth(self, gamma: float) -> Truth:
+        """Return the returns of the three allowed actions; going through the gate costs 1 a step later."""
+        return {(0, 0): [(1.0, -gamma)], (0, 1): [(1.0, 1.0)], (1, 0): [(1.0, -1.0)]}
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": np.array(self.MASKS[self._room], np.int8)}
 
 
 @final

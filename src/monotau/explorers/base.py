@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
@@ -29,10 +29,12 @@ class Explorer(ABC):
         observations: Shaped[Tensor, "B S *frame"],
         prediction: Distribution,
         generator: torch.Generator | None,
+        masks: Bool[Tensor, "B A"] | None = None,
     ) -> Float[Tensor, "B A"]:
         """Return the scores that acting maximises, given the online network's prediction `[B, A]`.
 
-        Without `wants_spread` the prediction is a point mass at the mean.
+        Without `wants_spread` the prediction is a point mass at the mean. `masks` are the allowed actions: the policy
+        never selects another one, but statistics of the scores should leave the others out.
         """
 
     @abstractmethod

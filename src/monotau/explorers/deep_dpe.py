@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from monotau.distributions import Distribution
@@ -19,6 +19,7 @@ from monotau.networks import Estimate, Network, Role
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.heads.dqn import Dqn, DqnHead
 from monotau.networks.layers import Layers
+from monotau.networks.masks import allowed_scores, of_allowed
 from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import Batch
 
@@ -29,8 +30,9 @@ class DeepDpe(ExplorerConfig):
 
     i is the W1 distance between the return distributions of a frozen random network and of a predictor trained to match
     it; it is about 1 for actions that were never sampled. U is learned on sampled transitions:
-    U(x,a) <- discount * max_a' (i + U)(x',a'). Use it with n_step 1, because it ignores the novelty of the states that
-    n steps skip, and with few random actions. Extends DPE (arXiv 2105.06696) and RND (arXiv 1810.12894).
+    U(x,a) <- discount * max_a' (i + U)(x',a'), over allowed actions a'. Use it with n_step 1, because it ignores the
+    novelty of the states that n steps skip, and with few random actions. Extends DPE (arXiv 2105.06696) and RND (arXiv
+    1810.12894).
     """
 
     c: float = 3.0
@@ -115,12 +117,13 @@ class DeepDpeExplorer(Explorer):
         observations: Shaped[Tensor, "B S *frame"],
         prediction: Distribution,
         generator: torch.Generator | None,
+        masks: Bool[Tensor, "B A"] | None = None,
     ) -> Float[Tensor, "B A"]:
         """Return the mean return plus c times the bonus."""
         if self.config.c == 0:
             return prediction.mean()
         bonus = self.bonus(observations, generator)
-        self.recent_bonuses.append(bonus.mean())
+        self.recent_bonuses.append(of_allowed(bonus, masks).mean())
         return prediction.mean() + self.config.c * bonus
 
     def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
@@ -130,7 +133,8 @@ class DeepDpeExplorer(Explorer):
         self.optimiser.step(loss := self._predictor_loss(batch, generator))
         with torch.no_grad():
             ahead = self.novelty(batch.next_observations, generator)
-            ahead = (ahead + values_of(self.future_target, batch.next_observations)).max(dim=1).values
+            ahead = ahead + values_of(self.future_target, batch.next_observations)
+            ahead = allowed_scores(ahead, batch.next_masks).max(dim=1).values
         empty = torch.empty(len(batch.actions), 0, device=batch.actions.device)
         predicted = self.future(batch.observations, empty, (), batch.actions).mean()
         self.future_optimiser.step((predicted - batch.discounts * ahead).square().mean())

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
@@ -16,6 +16,7 @@ from monotau.errors import ConfigError
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
 from monotau.networks import HeadConfig, Network, Role
 from monotau.networks.factory import NetworkFactory
+from monotau.networks.masks import of_allowed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +68,12 @@ class DltvExplorer(Explorer):
         observations: Shaped[Tensor, "B S *frame"],
         prediction: Distribution,
         generator: torch.Generator | None,
+        masks: Bool[Tensor, "B A"] | None = None,
     ) -> Float[Tensor, "B A"]:
         """Return the mean return plus the weighted upper deviation of the same prediction."""
         bonus = self.weight * prediction.upper_variance().sqrt()
         self.decisions += len(observations)
-        self.recent_bonuses.append(bonus.mean())
+        self.recent_bonuses.append(of_allowed(bonus, masks).mean())
         return prediction.mean() + bonus
 
     def bonus(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
@@ -19,6 +19,7 @@ from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
 from monotau.networks import Estimate, HeadConfig, Network, Role
 from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
+from monotau.networks.masks import of_allowed
 from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import Batch
 
@@ -96,14 +97,16 @@ class DpeExplorer(Explorer):
         observations: Shaped[Tensor, "B S *frame"],
         prediction: Distribution,
         generator: torch.Generator | None,
+        masks: Bool[Tensor, "B A"] | None = None,
     ) -> Float[Tensor, "B A"]:
         """Return the mean return plus c times the bonus."""
         if self.config.c == 0:
             return prediction.mean()
         bonus = self.bonus(observations, generator)
-        self.recent_bonuses.append(bonus.mean())
+        scored = of_allowed(bonus, masks)
+        self.recent_bonuses.append(scored.mean())
         if self.config.normalise:
-            self._update_moments(bonus)
+            self._update_moments(scored)
             bonus = bonus / self.deviation
         return prediction.mean() + self.config.c * bonus
 
@@ -113,7 +116,7 @@ class DpeExplorer(Explorer):
         count, _, squares = self.moments.tolist()
         return math.sqrt(squares / count) if squares > 0 else 1.0
 
-    def _update_moments(self, bonus: Float[Tensor, "B A"]) -> None:
+    def _update_moments(self, bonus: Float[Tensor, "..."]) -> None:
         """Merge new bonuses into the running moments."""
         values = bonus.double().cpu()
         mean = values.mean()
@@ -171,11 +174,12 @@ class DpeExplorer(Explorer):
 
     @torch.no_grad()
     def diagnose(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
-        """Return the mean bonus of the sampled actions and of all others in the same states, which should be higher."""
+        """Return the mean bonus of the sampled actions and of the others allowed there, which should be higher."""
         bonus = self.bonus(batch.observations, generator)
         taken = torch.nn.functional.one_hot(batch.actions, bonus.shape[1]).bool()
+        others = bonus[~taken if batch.masks is None else batch.masks & ~taken]
         numbers = {"bonus_taken": bonus[taken].mean().item()}
-        return numbers | ({"bonus_other": bonus[~taken].mean().item()} if bonus.shape[1] > 1 else {})
+        return numbers | ({"bonus_other": others.mean().item()} if len(others) else {})
 
     def metrics(self) -> dict[str, float]:
         """Return the mean bonus over the actions scored since the last call, and the predictor's mean loss."""

@@ -7,7 +7,7 @@ Epsilon-greedy as in DQN (Mnih et al. 2015, doi 10.1038/nature14236); repeated r
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
@@ -76,6 +76,7 @@ class GreedyExplorer(Explorer):
         observations: Shaped[Tensor, "B S *frame"],
         prediction: Distribution,
         generator: torch.Generator | None,
+        masks: Bool[Tensor, "B A"] | None = None,
     ) -> Float[Tensor, "B A"]:
         """Return the mean of the predicted distributions."""
         return prediction.mean()

@@ -5,15 +5,12 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import numpy as np
-from jaxtyping import Shaped
-
 from monotau.config.schema import Config
 from monotau.envs.config import EnvMaker
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.policy import RandomActions
 from monotau.learning.rollout import Rollout
-from monotau.replay import ALL_LANES, Steps
+from monotau.replay import ALL_LANES, Newest, Steps
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 
@@ -27,14 +24,14 @@ class StepBatch:
     epsilon: float
     """Mean epsilon over all lanes."""
     lanes: slice
-    truncated_at: Shaped[np.ndarray, "E *frame"] | None = None
+    truncated_at: Newest | None = None
     """Set if the lanes' actor died: the last frames it sent, where its unfinished episodes are truncated."""
 
 
 class Collector(ABC):
     """Steps environments with the exploration policy of the networks in training."""
 
-    newest: Shaped[np.ndarray, "L *frame"]
+    newest: Newest
     """The newest frame of every lane after `collect`; unfinished episodes are truncated there."""
 
     def session(self, updates: int) -> AbstractContextManager[None]:
@@ -72,9 +69,11 @@ class LocalCollector(Collector):
             for now in range(step, step + steps // lanes * lanes, lanes):
                 learning_steps = now - config.replay.warmup_steps
                 epsilon, longest = config.epsilon.at(learning_steps), config.epsilon.longest_at(learning_steps)
-                chosen = policy.explore(rollout.observations, epsilon, rng, generator, random_actions, longest)
+                chosen = policy.explore(
+                    rollout.observations, epsilon, rng, generator, random_actions, longest, rollout.masks
+                )
                 outcome = rollout.step(*chosen)
-                self.newest = rollout.observations[:, -1]
+                self.newest = rollout.newest
                 yield StepBatch(outcome.steps, [returned for _, returned, _ in outcome.returns], epsilon, ALL_LANES)
         finally:
             rollout.close()

@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from monotau.config.schema import EvaluationConfig
@@ -15,7 +15,8 @@ from monotau.envs.config import EnvMaker
 from monotau.learning.rollout import Rollout
 from monotau.networks import Network
 
-Act = Callable[[Shaped[np.ndarray, "E S *frame"]], Int[np.ndarray, " E"]]
+Act = Callable[[Shaped[np.ndarray, "E S *frame"], Bool[np.ndarray, "E A"] | None], Int[np.ndarray, " E"]]
+"""Chooses an action for each observation, given the masks of allowed actions, if the environments have them."""
 
 KEPT_STATES = 64
 """Maximum number of states that an evaluation keeps, to inspect the distributions predicted there."""
@@ -67,7 +68,7 @@ def evaluate(
             len(returns[lane]) >= episode_shares[lane] and sum(lengths[lane]) >= step_share for lane in range(lanes)
         ):
             states.offer(rollout.observations[0])
-            outcome = rollout.step(act(rollout.observations))
+            outcome = rollout.step(act(rollout.observations, rollout.masks))
             for lane, episode_return, length in outcome.returns + rollout.cut_beyond(config.episode_cap_steps):
                 if len(returns[lane]) < episode_shares[lane] or sum(lengths[lane]) < step_share:
                     returns[lane].append(episode_return)

@@ -12,6 +12,7 @@ from monotau.distributions import Distribution
 from monotau.networks import Constants, Estimate, Network, Role
 from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
+from monotau.networks.masks import allowed_scores
 from monotau.replay import Batch, Priority
 
 
@@ -107,8 +108,9 @@ class Learner:
 
     @torch.no_grad()
     def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:
-        """Return the greedy next actions of the online network (double Q-learning)."""
-        return self.online.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
+        """Return the greedy next actions of the online network, among those allowed (double Q-learning)."""
+        values = self.online.values(batch.next_observations, draws.choice, constants)
+        return allowed_scores(values, batch.next_masks).argmax(dim=1)
 
     @torch.no_grad()
     def _target_distributions(
@@ -124,14 +126,16 @@ class Learner:
         size = len(batch.actions)
         if best is None and self.target.head.samples:
             # A sampling head selects actions with separate fractions, which takes a separate pass.
-            best = self.target.values(batch.next_observations, draws.choice, constants).argmax(dim=1)
+            values = self.target.values(batch.next_observations, draws.choice, constants)
+            best = allowed_scores(values, batch.next_masks).argmax(dim=1)
         observations, actions = batch.next_observations, best
         if with_current:
             observations = torch.cat([batch.observations, observations])
             actions = None if best is None else torch.cat([batch.actions, best])
         predicted: Distribution = self.target(observations, draws.target, constants, actions)
         if best is None:  # all actions were predicted: select the best next ones from the same pass
-            best = predicted.rows(len(observations) - size, len(observations)).mean().argmax(dim=1)
+            values = predicted.rows(len(observations) - size, len(observations)).mean()
+            best = allowed_scores(values, batch.next_masks).argmax(dim=1)
             predicted = predicted.take(torch.cat([batch.actions, best]) if with_current else best)
         estimate = Estimate(predicted, draws.target)
         if not with_current:
@@ -179,7 +183,7 @@ class Learner:
         if self.online.head.samples:
             # The same fractions in all states: sampling noise would hide that the states have the same value.
             shared = self.online.predict(states, self.online.fractions(Role.ACT, 1, None).expand(count, -1))
-        best = shared.mean().max(dim=1).values
+        best = allowed_scores(shared.mean(), batch.masks).max(dim=1).values
         # A q_std of about zero means that the network does not distinguish states: its features have died.
         numbers = {"q_mean": best.mean().item(), "q_std": best.std(correction=0).item()}
         numbers["crossing"] = sampled.crossing().mean().item()

@@ -11,6 +11,18 @@ from monotau.distributions import MEAN, Distribution, Point, Risk
 from monotau.explorers import Explorer
 from monotau.networks import Network, Role
 from monotau.networks.devices import sent
+from monotau.networks.masks import allowed_scores
+
+
+def random_actions(
+    rng: np.random.Generator, count: int, actions: int, masks: Bool[np.ndarray, "E A"] | None = None
+) -> Int[np.ndarray, " E"]:
+    """Draw `count` actions uniformly, each among those that its mask allows."""
+    if masks is None:
+        return rng.integers(actions, size=count)
+    ranks = rng.integers(masks.sum(axis=1))
+    chosen: np.ndarray = (masks.cumsum(axis=1) > ranks[:, None]).argmax(axis=1)
+    return chosen
 
 
 class RandomActions:
@@ -22,20 +34,26 @@ class RandomActions:
         self._current = np.zeros(lanes, np.int64)
 
     def draw(
-        self, epsilon: float | Float[np.ndarray, " E"], rng: np.random.Generator, longest: int = 1
+        self,
+        epsilon: float | Float[np.ndarray, " E"],
+        rng: np.random.Generator,
+        longest: int = 1,
+        masks: Bool[np.ndarray, "E A"] | None = None,
     ) -> tuple[Int[np.ndarray, " E"], Bool[np.ndarray, " E"]]:
         """Return a random action for each environment, and whether to take it, with probability `epsilon` overall.
 
-        A random action that starts now lasts for at most `longest` steps.
+        A random action that starts now lasts for at most `longest` steps. If it is not allowed any more, another one
+        takes its place for the steps that are left.
         """
         lanes = len(self._left)
-        drawn, chance = rng.integers(self._actions, size=lanes), rng.random(lanes)
+        drawn, chance = random_actions(rng, lanes, self._actions, masks), rng.random(lanes)
         if longest == 1 and not self._left.any():
             return drawn, chance < epsilon
         cumulative, mean = _repeat_lengths(longest)
         # Longer repeats must start less often, so that random actions still take a share epsilon of all steps.
         starts = (self._left == 0) & (chance * (epsilon + mean * (1 - epsilon)) < epsilon)
-        self._current = np.where(starts, drawn, self._current)
+        replaced = starts if masks is None else starts | ~masks[np.arange(lanes), self._current]
+        self._current = np.where(replaced, drawn, self._current)
         self._left = np.where(starts, 1 + np.searchsorted(cumulative, rng.random(lanes), side="right"), self._left)
         taken = self._left > 0
         self._left = self._left - taken
@@ -69,9 +87,11 @@ class Policy:
         epsilon: float,
         rng: np.random.Generator,
         generator: torch.Generator | None,
+        masks: Bool[np.ndarray, "E A"] | None = None,
     ) -> Int[np.ndarray, " E"]:
-        """Select one action for each environment, random with probability `epsilon`."""
-        return self.explore(observations, epsilon, rng, generator, RandomActions(len(observations), self.actions))[0]
+        """Select one allowed action for each environment, random with probability `epsilon`."""
+        noise = RandomActions(len(observations), self.actions)
+        return self.explore(observations, epsilon, rng, generator, noise, masks=masks)[0]
 
     @torch.no_grad()
     def explore(
@@ -82,33 +102,46 @@ class Policy:
         generator: torch.Generator | None,
         noise: RandomActions,
         longest: int = 1,
+        masks: Bool[np.ndarray, "E A"] | None = None,
     ) -> tuple[Int[np.ndarray, " E"], Bool[np.ndarray, " E"]]:
-        """Select one action for each environment, each of which may have its own epsilon, and say which are random.
+        """Select one allowed action for each environment, which may have its own epsilon, and say which are random.
 
         Networks run only where the action is not random. `noise` tracks repeated random actions, of at most `longest`
         steps.
         """
-        actions, random = noise.draw(epsilon, rng, longest)
+        actions, random = noise.draw(epsilon, rng, longest, masks)
         greedy = ~random
         if greedy.all():
-            return self.best(observations, generator), random
+            return self.best(observations, generator, masks), random
         if greedy.any():
-            actions[greedy] = self.best(observations[greedy], generator)
+            actions[greedy] = self.best(observations[greedy], generator, None if masks is None else masks[greedy])
         return actions, random
 
     @torch.no_grad()
     def best(
-        self, observations: Shaped[np.ndarray, "E S *frame"], generator: torch.Generator | None
+        self,
+        observations: Shaped[np.ndarray, "E S *frame"],
+        generator: torch.Generator | None,
+        masks: Bool[np.ndarray, "E A"] | None = None,
     ) -> Int[np.ndarray, " E"]:
-        """Return the action with the highest score for each observation."""
+        """Return the action with the highest score for each observation, among those that its mask allows."""
         (batch,) = sent((torch.from_numpy(observations),), self.device)
+        allowed = None if masks is None else sent((torch.from_numpy(masks),), self.device)[0]
+        return allowed_scores(self._scores(batch, generator, allowed), allowed).argmax(dim=1).cpu().numpy()
+
+    def _scores(
+        self,
+        batch: Shaped[Tensor, "E S *frame"],
+        generator: torch.Generator | None,
+        allowed: Bool[Tensor, "E A"] | None,
+    ) -> Float[Tensor, "E A"]:
         if self.explorer is None:
-            return self.risk.of(self._prediction(batch, generator, self.risk == MEAN)).argmax(dim=1).cpu().numpy()
+            return self.risk.of(self._prediction(batch, generator, self.risk == MEAN))
         self.network.resample_noise(generator)  # noisy weights are for exploration only
         prediction = self._prediction(batch, generator, mean_only=not self.explorer.wants_spread)
-        scores = self.explorer.scores(batch, prediction, generator)
+        scores = self.explorer.scores(batch, prediction, generator, allowed)
         self.network.resample_noise(None)
-        return scores.argmax(dim=1).cpu().numpy()
+        return scores
 
     def _prediction(
         self, batch: Shaped[Tensor, "E S *frame"], generator: torch.Generator | None, mean_only: bool

@@ -1,16 +1,18 @@
 """Steps a vector of environments; shared by training and evaluation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Int, Shaped
 
 from monotau.envs.config import EnvMaker
+from monotau.envs.masks import ACTION_MASK
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
-from monotau.replay import Steps
+from monotau.replay import Newest, Steps
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,14 @@ class Rollout:
         try:
             with self._located_errors():
                 # Gymnasium seeds environment i with seed + i, which some environments store in 32 bits.
-                raw, _ = self.envs.reset(seed=seed % 2**31)
+                raw, info = self.envs.reset(seed=seed % 2**31)
             frames = self._frames(raw)
         except EnvironmentFault:
             self.close()
             raise
         self.observations = np.zeros((num_envs, stack, *self.spec.shape), dtype=self.spec.dtype)
         self.observations[:, -1] = frames
+        self.masks: Bool[np.ndarray, "E A"] | None = info[ACTION_MASK] if factory.masked else None
         self.first = np.ones(num_envs, dtype=bool)
         self.returns, self.lengths = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
 
@@ -63,8 +66,25 @@ class Rollout:
                 final[lane] = self._frames(np.asarray(info["final_obs"][lane])[None])[0]
         learned_end = terminated | info["life_lost"] if "life_lost" in info else terminated
         rewards = np.asarray(rewards, np.float64)
-        steps = Steps(before, self.first, actions, rewards, learned_end, truncated, final, random)
+        masks, final_masks = self._advance_masks(info, ended)
+        steps = Steps(before, self.first, actions, rewards, learned_end, truncated, final, random, masks, final_masks)
         return Outcome(steps, self._advance(frames, ended, rewards))
+
+    def _advance_masks(
+        self, info: Mapping[str, Any], ended: Bool[np.ndarray, " E"]
+    ) -> tuple[Bool[np.ndarray, "E A"] | None, Bool[np.ndarray, "E A"] | None]:
+        """Update the masks to those of the new observations; return those before the step and those right after it."""
+        before = after = self.masks
+        if before is not None:
+            self.masks = after = info[ACTION_MASK]
+            if ended.any():  # the environment was reset, and the new masks are those of the next episode
+                after = np.where(ended[:, None], info["final_info"][ACTION_MASK], after)
+        return before, after
+
+    @property
+    def newest(self) -> Newest:
+        """The newest frame of every environment, and the actions allowed there."""
+        return Newest(self.observations[:, -1], self.masks)
 
     def _advance(
         self, frames: Shaped[np.ndarray, "E *frame"], ended: Bool[np.ndarray, " E"], rewards: Float[np.ndarray, " E"]
@@ -123,10 +143,12 @@ class Rollout:
             return []
         cut = [(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(long)]
         with self._located_errors():
-            raw, _ = self.envs.reset(options={"reset_mask": long})
+            raw, info = self.envs.reset(options={"reset_mask": long})
         frames = self._frames(np.asarray(raw)[long])
         self.observations[long] = 0
         self.observations[long, -1] = frames
+        if self.masks is not None:
+            self.masks = np.where(long[:, None], info[ACTION_MASK], self.masks)
         self.first = self.first | long
         self.returns[long], self.lengths[long] = 0, 0
         return cut

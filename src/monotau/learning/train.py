@@ -11,12 +11,12 @@ from rich.markup import escape
 
 from monotau.config.schema import Config
 from monotau.envs.config import EnvMaker
-from monotau.envs.spec import ObservationSpec
 from monotau.errors import Divergence
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector
 from monotau.learning.evaluate import Evaluation, evaluate, fine_crossing
 from monotau.learning.health import findings
+from monotau.learning.policy import random_actions
 from monotau.networks.devices import torch_threads
 from monotau.replay import Batch, Layout
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
@@ -25,8 +25,9 @@ IN_UNITS = {"q_mean", "q_std", "bonus_mean", "bonus_taken", "bonus_other"}
 """Metrics that networks compute in the unit of returns and that are logged in raw rewards."""
 
 
-def layout_of(config: Config, spec: ObservationSpec) -> Layout:
+def layout_of(config: Config, envs: EnvMaker) -> Layout:
     """Return the layout of a run's replay."""
+    spec = envs.observation_spec
     return Layout(
         lanes=config.lanes,
         frame_shape=spec.shape,
@@ -35,6 +36,7 @@ def layout_of(config: Config, spec: ObservationSpec) -> Layout:
         n_step=config.n_step,
         gamma=config.gamma,
         cut_at_random=config.cut_at_random,
+        masked_actions=envs.num_actions if envs.masked else 0,
     )
 
 
@@ -86,7 +88,7 @@ class Training:
     ) -> None:
         self.config, self.envs, self.networks, self.collector = config, envs, networks, collector
         self.log, self.display = log, display
-        self.replay = config.replay.build(layout_of(config, envs.observation_spec), horizon_steps=config.steps)
+        self.replay = config.replay.build(layout_of(config, envs), horizon_steps=config.steps)
         self.step, self.iteration, self.updates = 0, 0, 0
         self.batch: Batch | None = None  # the last batch, for a diagnosis if learning diverges
 
@@ -117,8 +119,8 @@ class Training:
         try:
             with closing(self.collector.collect(self.iteration, self.step, steps)) as batches:
                 for collected in batches:
-                    if collected.truncated_at is not None:
-                        self.replay.cut(collected.truncated_at, collected.lanes)
+                    if (dead := collected.truncated_at) is not None:
+                        self.replay.cut(dead.frames, collected.lanes, dead.masks)
                     self.replay.add(collected.steps, collected.lanes)
                     window.returns += collected.returns
                     before, self.step = self.step, self.step + len(collected.steps.actions)
@@ -146,7 +148,8 @@ class Training:
                     if passed(before, self.step, config.log_every_steps):
                         self._log(window, collected.epsilon)
                         window = _Window(self.step, self.updates)
-            self.replay.cut(self.collector.newest)
+            newest = self.collector.newest
+            self.replay.cut(newest.frames, masks=newest.masks)
             if not learner.finite():
                 raise Divergence("the weights became NaN or infinite")
         except Divergence as divergence:
@@ -181,8 +184,8 @@ class Training:
         self.display.advance(self.step, stage="evaluating")
         evaluation = evaluate(
             self.envs,
-            lambda observations: self.networks.evaluation_policy.act(
-                observations, config.evaluation.epsilon, rng, fractions
+            lambda observations, masks: self.networks.evaluation_policy.act(
+                observations, config.evaluation.epsilon, rng, fractions, masks
             ),
             config.evaluation,
             stack=config.env.frame_stack,
@@ -199,12 +202,12 @@ class Training:
         return evaluation
 
     def evaluate_random(self) -> Evaluation:
-        """Evaluate uniformly random actions as a baseline, logged at step 0."""
+        """Evaluate random choices among the allowed actions as a baseline, logged at step 0."""
         config, start = self.config, time.perf_counter()
         rng = numpy_stream(config.seed, "random policy")
         evaluation = evaluate(
             self.envs,
-            lambda observations: rng.integers(self.envs.num_actions, size=len(observations)),
+            lambda observations, masks: random_actions(rng, len(observations), self.envs.num_actions, masks),
             config.evaluation,
             stack=config.env.frame_stack,
             seed=stream_seed(config.seed, "evaluation environments"),

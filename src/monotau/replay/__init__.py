@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from monotau.replay.base import ALL_LANES, Layout, Priority, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.prioritized import Prioritized, PrioritizedReplay
 from monotau.replay.ring import Ring, Uniform
-from monotau.replay.transitions import Batch, Steps, Written
+from monotau.replay.transitions import Batch, Newest, Steps, Written
 
 REPLAYS: Mapping[str, type[ReplayConfig]] = {"uniform": Uniform, "prioritized": Prioritized}
 
@@ -14,6 +14,7 @@ __all__ = [
     "REPLAYS",
     "Batch",
     "Layout",
+    "Newest",
     "Prioritized",
     "PrioritizedReplay",
     "Priority",

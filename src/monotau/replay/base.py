@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64, Shaped
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
@@ -40,8 +40,16 @@ class Replay(ABC):
         """Store one step of each of these lanes."""
 
     @abstractmethod
-    def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
-        """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
+    def cut(
+        self,
+        frames: Shaped[np.ndarray, "E *frame"],
+        lanes: slice = ALL_LANES,
+        masks: Bool[np.ndarray, "E A"] | None = None,
+    ) -> Written:
+        """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes.
+
+        `masks` are the actions allowed there, for environments that have masks.
+        """
 
     @abstractmethod
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
@@ -85,7 +93,7 @@ class ReplayMemory(NamedTuple):
 
     frames: int
     beside: int
-    """Actions, rewards, flags and the sum tree of priorities."""
+    """Actions, rewards, flags, masks and the sum tree of priorities."""
 
     @property
     def total(self) -> int:
@@ -112,6 +120,8 @@ class Layout:
     gamma: float
     cut_at_random: bool = False
     """Whether a transition ends before the next random action, even if it has fewer than n steps."""
+    masked_actions: int = 0
+    """Number of actions that a mask is stored for with every frame; 0 stores no masks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64, Shaped
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
 
 from monotau.errors import ConfigError, Divergence
 from monotau.replay.base import ALL_LANES, Layout, Priority, Replay, ReplayConfig, ReplayMemory, Span
@@ -100,9 +100,14 @@ class PrioritizedReplay(Replay):
         self._added_steps += len(written.steps)
         return self._set_new_leaves(written)
 
-    def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
+    def cut(
+        self,
+        frames: Shaped[np.ndarray, "E *frame"],
+        lanes: slice = ALL_LANES,
+        masks: Bool[np.ndarray, "E A"] | None = None,
+    ) -> Written:
         """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
-        return self._set_new_leaves(self._ring.cut(frames, lanes))
+        return self._set_new_leaves(self._ring.cut(frames, lanes, masks))
 
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
         """Sample `size` transitions by priority, with importance weights of which the largest is 1.

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64, Shaped
 from numpy.typing import DTypeLike
+from torch import Tensor
 
 from monotau.errors import ConfigError
 from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
@@ -39,8 +40,9 @@ class Uniform(ReplayConfig):
 class Ring(Replay):
     """Uniform replay over the last `capacity_steps` steps, divided evenly among the lanes.
 
-    A slot holds one frame with its action, reward and flags. A truncated episode has one more slot, flagged FINAL: the
-    frame that its last transitions bootstrap from. A terminated episode needs none, because its discount is 0.
+    A slot holds one frame with its action, reward and flags, and the mask of allowed actions if there are masks. A
+    truncated episode has one more slot, flagged FINAL: the frame that its last transitions bootstrap from. A terminated
+    episode needs none, because its discount is 0.
 
     The index of a slot is lane * slots per lane + position. Lanes use FINAL slots at different times, so each has its
     own write head: a running total of written rows, which gives both the next position and the rows still stored.
@@ -57,6 +59,7 @@ class Ring(Replay):
         n_step: int,
         gamma: float,
         cut_at_random: bool = False,
+        masked_actions: int = 0,
     ) -> None:
         lane_slots = config.capacity_steps // lanes
         # With this many slots, two neighbours have a full stack and n-step window, and at least one of them is a step.
@@ -73,13 +76,14 @@ class Ring(Replay):
         self._stack = stack
         self._n_step = n_step
         self._cut_at_random = cut_at_random
+        self._masked_actions = masked_actions
 
         # Zeros take no memory until they are written to. FINAL also marks slots that were never written.
         slots = lanes * lane_slots
         try:
             self._columns = {
                 name: np.zeros((slots, *shape), dtype)
-                for name, (shape, dtype) in columns_of(frame_shape, frame_dtype).items()
+                for name, (shape, dtype) in columns_of(frame_shape, frame_dtype, masked_actions).items()
             }
         except (MemoryError, ValueError) as error:  # ValueError: larger than numpy's index type
             raise ConfigError(
@@ -87,6 +91,7 @@ class Ring(Replay):
             ) from None
         self._frames, self._flags = self._columns["frames"], self._columns["flags"]
         self._actions, self._rewards = self._columns["actions"], self._columns["rewards"]
+        self._masks = self._columns.get("masks")  # one bit per action
         self._flags.fill(FINAL)
 
         self._written = np.zeros(lanes, np.int64)
@@ -103,7 +108,7 @@ class Ring(Replay):
     def memory(config: ReplayConfig, layout: Layout) -> ReplayMemory:
         """Return the memory of such a ring when it is full."""
         slots = config.capacity_steps // layout.lanes * layout.lanes
-        sizes = slot_bytes(columns_of(layout.frame_shape, layout.frame_dtype))
+        sizes = slot_bytes(columns_of(layout.frame_shape, layout.frame_dtype, layout.masked_actions))
         frames = sizes.pop("frames")
         return ReplayMemory(slots * frames, slots * sum(sizes.values()))
 
@@ -142,21 +147,27 @@ class Ring(Replay):
         self._actions[slots] = steps.actions
         self._rewards[slots] = rewards
         self._flags[slots] = flags
+        self._put_masks(slots, steps.masks)
         self._open[lanes] = flags < TERMINATED
         self._stored_steps += len(ids)
         if not np.count_nonzero(steps.truncated):
             return Written(slots, NO_SLOTS)
         ends = steps.truncated & ~steps.terminated
-        return Written(slots, self._close(ids[ends], steps.final_frames[ends]))
+        return Written(slots, self._close(ids, ends, steps.final_frames, steps.final_masks))
 
-    def cut(self, frames: Shaped[np.ndarray, "E *frame"], lanes: slice = ALL_LANES) -> Written:
+    def cut(
+        self,
+        frames: Shaped[np.ndarray, "E *frame"],
+        lanes: slice = ALL_LANES,
+        masks: Bool[np.ndarray, "E A"] | None = None,
+    ) -> Written:
         """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
         ids = self._check(frames, lanes)
         is_open = self._open[ids]
         cut = ids[is_open]
         self._flags[self._lane_starts[cut] + (self._written[cut] - 1) % self._lane_slots] |= TRUNCATED
         self._open[lanes] = False
-        return Written(NO_SLOTS, self._close(cut, frames[is_open]))
+        return Written(NO_SLOTS, self._close(ids, is_open, frames, masks))
 
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
         """Sample `size` transitions uniformly with replacement, and divide their rewards by `unit`."""
@@ -229,6 +240,8 @@ class Ring(Replay):
             next_observations=stacks[len(index) :],
             weights=torch.ones(len(index)),
             index=index,
+            masks=self._masks_at(index),
+            next_masks=self._masks_at(next_index),
         )
 
     @property
@@ -299,8 +312,28 @@ class Ring(Replay):
         self._stored_steps -= int(np.count_nonzero(self._flags[slots] < FINAL))
         return slots
 
-    def _close(self, lanes: np.ndarray, frames: np.ndarray) -> np.ndarray:
-        slots = self._claim(lanes)
-        self._frames[slots] = frames
+    def _close(self, ids: np.ndarray, chosen: np.ndarray, frames: np.ndarray, masks: np.ndarray | None) -> np.ndarray:
+        """Store the last frames of the chosen lanes, and return their slots."""
+        slots = self._claim(ids[chosen])
+        self._frames[slots] = frames[chosen]
         self._flags[slots] = FINAL
+        self._put_masks(slots, masks if masks is None else masks[chosen])
         return slots
+
+    def _put_masks(self, slots: np.ndarray, masks: np.ndarray | None) -> None:
+        """Store the masks of frames that were just written."""
+        if self._masks is None and masks is None:
+            return
+        wanted = (len(slots), self._masked_actions)
+        if self._masks is None or masks is None or masks.shape != wanted:
+            raise ValueError(
+                f"The masks {'are missing' if masks is None else f'have shape {masks.shape}'}, but this replay "
+                f"{'stores none' if self._masks is None else f'needs shape {wanted}'}; a target would allow other "
+                "actions than the environment."
+            )
+        self._masks[slots] = np.packbits(masks, axis=1)
+
+    def _masks_at(self, index: np.ndarray) -> Tensor | None:
+        if self._masks is None:
+            return None
+        return torch.from_numpy(np.unpackbits(self._masks[index], axis=1, count=self._masked_actions).view(np.bool_))

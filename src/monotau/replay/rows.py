@@ -12,13 +12,15 @@ Columns = Mapping[str, tuple[tuple[int, ...], np.dtype]]
 """Shape and type of each column of a slot, by name."""
 
 
-def columns_of(frame_shape: tuple[int, ...], frame_dtype: DTypeLike) -> Columns:
-    """Return the columns of a slot."""
+def columns_of(frame_shape: tuple[int, ...], frame_dtype: DTypeLike, masked_actions: int = 0) -> Columns:
+    """Return the columns of a slot; a mask takes one bit per action."""
+    masks = {"masks": ((-(-masked_actions // 8),), np.dtype(np.uint8))} if masked_actions else {}
     return {
         "frames": (frame_shape, np.dtype(frame_dtype)),
         "actions": ((), np.dtype(np.int32)),
         "rewards": ((), np.dtype(np.float64)),  # rounded once, after division by the unit of returns
         "flags": ((), np.dtype(np.uint8)),
+        **masks,
     }
 
 

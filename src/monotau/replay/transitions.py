@@ -1,7 +1,7 @@
 """The input of a replay, one vector step at a time, and its output, one batch at a time."""
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -33,6 +33,19 @@ class Steps:
     """The frame after the step; used only if the episode was truncated."""
     random: Bool[np.ndarray, "E"] | None = None
     """Whether the action was random; None if no action was."""
+    masks: Bool[np.ndarray, "E A"] | None = None
+    """The actions that were allowed; None for environments without masks."""
+    final_masks: Bool[np.ndarray, "E A"] | None = None
+    """The actions allowed after the step; used only if the episode was truncated."""
+
+
+@final
+class Newest(NamedTuple):
+    """The newest frames of some lanes, at which their unfinished episodes can be truncated."""
+
+    frames: Shaped[np.ndarray, "E *frame"]
+    masks: Bool[np.ndarray, "E A"] | None
+    """The actions allowed there; None for environments without masks."""
 
 
 @final
@@ -64,14 +77,21 @@ class Batch:
     """Importance weight of each transition's loss."""
     index: Int64[np.ndarray, "B"]
     """Slots of the ring. Only the replay uses them, so they stay in host memory."""
+    masks: Bool[Tensor, "B A"] | None = None
+    """The actions allowed in `observations`; None for environments without masks."""
+    next_masks: Bool[Tensor, "B A"] | None = None
+    """The actions allowed in `next_observations`."""
 
     def to(self, device: torch.device) -> "Batch":
-        """Move the tensors of a batch from host memory to `device`, in one transfer for each of three types."""
+        """Move the tensors of a batch from host memory to `device`, in one transfer for each type."""
         if device.type == "cpu":
             return self
         observations, next_observations = sent((self.observations, self.next_observations), device)
         rewards, discounts, weights = sent((self.rewards, self.discounts, self.weights), device)
         (actions,) = sent((self.actions,), device)
+        masks, next_masks = self.masks, self.next_masks
+        if masks is not None and next_masks is not None:
+            masks, next_masks = sent((masks, next_masks), device)
         return replace(
             self,
             observations=observations,
@@ -80,4 +100,6 @@ class Batch:
             discounts=discounts,
             next_observations=next_observations,
             weights=weights,
+            masks=masks,
+            next_masks=next_masks,
         )

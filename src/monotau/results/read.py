@@ -154,7 +154,7 @@ def _read_config(directory: Path) -> RunRecord:
         or steps < 1
     ):
         raise ConfigError(f"{path} is not the configuration of a run: preset, seed, steps or env.id is missing.")
-    # Early runs recorded neither a protocol nor arguments.
+    # Early runs recorded neither a protocol nor arguments, and ignored masks.
     protocol: Any = env.get("protocol", "none")
     kwargs: Any = env.get("kwargs", {})
     for name, value, kind in (("protocol", protocol, str), ("kwargs", kwargs, dict)):
@@ -166,7 +166,7 @@ def _read_config(directory: Path) -> RunRecord:
         method=preset,
         env=EnvConfig(id=env["id"], protocol=protocol, kwargs=kwargs).title,
         seed=seed,
-        settings=dict(flatten_settings(config)),
+        settings={"env.action_masks": "ignore"} | dict(flatten_settings(config)),
     )
 
 

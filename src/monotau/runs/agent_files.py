@@ -120,6 +120,8 @@ def read_about(directory: Path) -> tuple[Config, EnvSignature, Record]:
         preset, profile, plain = split_names(about["config"])
         if preset is None or profile is None:
             raise ConfigError("config must name a preset and a profile.")
+        if isinstance(env := plain.get("env"), dict):  # an agent without the setting was trained without masks
+            plain["env"] = {"action_masks": "ignore"} | env
         return resolve_for_spec(preset, profile, plain, signature.observation), signature, to_record(about["weights"])
     except (
         ConfigError,

@@ -61,7 +61,7 @@ class MemoryPlan:
     def of(cls, resolved: Resolved, available: int | None, ray: str = LOCAL) -> "MemoryPlan":
         """Compute how much RAM a run needs on this machine, without allocating it."""
         config, spec = resolved.config, resolved.envs.observation_spec
-        layout = layout_of(config, spec)
+        layout = layout_of(config, resolved.envs)
         here = pick_device(config.device).type == "cpu"
         numbers = 2 * config.update.batch_size * layout.stack * prod(layout.frame_shape)
         return cls(

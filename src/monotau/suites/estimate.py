@@ -81,7 +81,9 @@ def _trial(resolved: Resolved) -> tuple[float, float]:
             rng = np.random.default_rng(config.seed)
             acting = _timed(
                 lambda: [
-                    rollout.step(agent.networks.evaluation_policy.act(rollout.observations, 0.0, rng, None))
+                    rollout.step(
+                        agent.networks.evaluation_policy.act(rollout.observations, 0.0, rng, None, rollout.masks)
+                    )
                     for _ in range(TRIAL_ROLLOUT_STEPS)
                 ]
             )

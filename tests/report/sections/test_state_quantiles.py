@@ -21,7 +21,7 @@ from monotau.report.sections.quantiles import (
     predict_quantiles,
     random_states,
 )
-from tests.support.envs import Frames
+from tests.support.envs import Frames, registered_masked_env
 
 SMALL_HEAD = {"torso": {"width": 8}, "head": {"hidden": 8}}
 
@@ -44,6 +44,8 @@ def test_all_agents_of_an_environment_see_the_same_states():
 
 def test_a_state_that_comes_again_counts_once():
     assert len(random_states(Agent("monotau/TwoStepCoin-v0", "ndqfn", **SMALL_HEAD))) == 2
+    with registered_masked_env() as env_id:  # it raises for actions that are not allowed
+        assert len(random_states(Agent(env_id, "ndqfn", **SMALL_HEAD))) == 2
 
 
 def test_many_actions_leave_room_for_few_states(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from monotau.agent import Agent
-from monotau.envs.probes import TwoStepCoin
+from monotau.envs.probes import Gate, TwoStepCoin
 from monotau.report.comparison import RunComparison
 from monotau.report.sections.truth import TAUS, distance_to, knows_truth, true_quantiles, truth_sections
 from monotau.results.methods import read_methods as read_runs
@@ -42,6 +42,13 @@ def test_the_distance_is_the_mean_over_states_and_actions():
     assert distance.crossing == pytest.approx(falls / 999 / len(truth), rel=1e-5)
     assert distance.w1_sorted < distance.w1
     assert len(truth) == 4
+
+
+def test_only_allowed_actions_are_compared():
+    agent, truth = Agent("monotau/Gate-v0", "dqn", 3, **(SMALL | {"head": {"hidden": 8}})), Gate().truth(0.5)
+    means = [abs(agent.distribution(state).mean()[action].item() - o[0][1]) for (state, action), o in truth.items()]
+    assert len(means) == 3
+    assert distance_to(truth, agent).w1 == pytest.approx(sum(means) / 3, rel=1e-5)
 
 
 @pytest.fixture(scope="module")

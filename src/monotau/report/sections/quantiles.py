@@ -14,6 +14,7 @@ from monotau.agent import Agent
 from monotau.envs import EnvFactory
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.learning.evaluate import falls_and_changes
+from monotau.learning.policy import random_actions
 from monotau.learning.rollout import Rollout
 from monotau.networks import Network, Role
 from monotau.networks.devices import torch_threads
@@ -97,7 +98,7 @@ def random_states(agent: Agent) -> Shaped[np.ndarray, "n S *frame"]:
             if step % STEPS_BETWEEN_STATES == 0:
                 state = rollout.observations[0].copy()
                 kept.setdefault(state[-1].tobytes(), state)  # by the last frame: methods may stack different numbers
-            rollout.step(rng.integers(agent.actions, size=1))
+            rollout.step(random_actions(rng, 1, agent.actions, rollout.masks))
     finally:
         rollout.close()
     return np.stack([*kept.values()])

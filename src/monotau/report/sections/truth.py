@@ -47,12 +47,12 @@ def true_quantiles(outcomes: Outcomes) -> Float[Tensor, " M"]:
 
 
 def distance_to(truth: Truth, agent: Agent) -> Distance:
-    """Compare the learned distributions of an agent with the true ones in every state and for every action."""
+    """Compare the learned distributions of an agent with the true ones in every state, for every allowed action."""
     plain, ordered, crossing = [], [], []
     for state in dict.fromkeys(state for state, _ in truth):
         learned = agent.distribution(state).quantile(TAUS.to(agent.networks.device)).cpu()
         curves = agent.quantiles(state, TAUS).cpu()
-        for action in range(agent.actions):
+        for action in (action for action in range(agent.actions) if (state, action) in truth):
             true = true_quantiles(truth[state, action])
             plain.append(float((learned[action] - true).abs().mean()))
             ordered.append(float((learned[action].sort().values - true).abs().mean()))
