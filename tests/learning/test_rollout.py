@@ -111,7 +111,7 @@ def watched(cap, episodes, num_envs, seed=0, stack=3):
     settings = Agent("CartPole-v1", **SMALL).config.evaluation
     acted = []
 
-    def act(observations):
+    def act(observations, masks):
         acted.append(observations.copy())
         return np.zeros(len(observations), np.int64)
 
@@ -154,7 +154,7 @@ def test_an_environment_that_is_reset_at_the_cap_gets_neither_seed_nor_options()
     rollout.step(np.zeros(1, np.int64))
     assert rollout.cut_beyond(2) == []
     assert rollout.cut_beyond(1) == [(0, 2.0, 1)]
-    assert (env.episode, env.seed, env.options) == (2, 4, [None, None])
+    assert (env.episode, env.seed, env.options) == (3, 4, [None] * 3)  # the first reset looked for masks
     assert rollout.first.tolist() == [True]
 
 
