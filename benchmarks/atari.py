@@ -44,7 +44,6 @@ class Timed:
         self.steps = self.updates = 0
         networks.exploration_policy.act = self._timed("act", networks.exploration_policy.act)  # type: ignore[method-assign]
         networks.learner.update = self._timed("learn", networks.learner.update)  # type: ignore[method-assign]
-        networks.explorer.learn = self._timed("learn", networks.explorer.learn)  # type: ignore[method-assign]
         replay = self.training.replay
         replay.sample = self._timed("sample", replay.sample)  # type: ignore[method-assign]
         replay.update = self._timed("sample", replay.update)  # type: ignore[method-assign]

@@ -61,15 +61,13 @@ def updater(
         device=torch.device("cpu"),
         compiler=Compiler(wanted=compiled),
     )
-    learner = Learner(factory, double_q=True)
-    explorer_ = explorer.build(factory, learner.online, learner.target)
+    learner = Learner(factory, double_q=True, explorer=explorer)
     batch = ring.sample(BATCH, np.random.default_rng(1))
     generator = torch.Generator().manual_seed(2)
 
     def update() -> None:
-        done = learner.update(batch, generator, with_current=explorer_.wants_target)
-        explorer_.learn(batch, done.current, generator)
-        explorer_.metrics()
+        learner.update(batch, generator)
+        learner.explorer.metrics()
 
     return update
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from monotau.agent import Agent
 from monotau.learning.learner import Learner
 from monotau.networks.compile import Compiled, Compiler
-from tests.support.networks import random_batch, small_factory
+from tests.support.networks import Watching, random_batch, small_factory
 from tests.support.small_runs import BRIEF, briefly_learned
 
 
@@ -93,8 +93,8 @@ def test_the_gradients_of_the_trial_run_do_not_enter_the_first_step(monkeypatch)
     for wanted in (False, True):
         factory = small_factory()
         factory.compiler.on = wanted
-        learner = Learner(factory, double_q=True)
-        learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+        learner = Learner(factory, double_q=True, explorer=Watching())
+        learner.update(random_batch(), torch.Generator().manual_seed(0))
         states.append(learner.state())
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
@@ -105,7 +105,5 @@ def test_a_copy_of_a_learner_uses_its_own_weights():
     with torch.no_grad():
         for parameter in other.online.parameters():
             parameter.add_(1.0)
-    losses = [
-        one.update(batch, torch.Generator().manual_seed(0), with_current=False).losses for one in (learner, other)
-    ]
+    losses = [one.update(batch, torch.Generator().manual_seed(0)).losses for one in (learner, other)]
     assert not torch.equal(*losses)

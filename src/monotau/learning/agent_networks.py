@@ -1,6 +1,6 @@
 """The networks of an agent, its policies, and the device they run on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -46,8 +46,8 @@ class AgentNetworks:
             scaling,
         )
         self.device, self.scaling, self.unit = factory.device, scaling, ReturnUnit(config.return_scale)
-        self.learner = Learner(factory, double_q=config.double_q)
-        self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
+        self.learner = Learner(factory, double_q=config.double_q, explorer=config.explorer)
+        self.explorer = self.learner.explorer
         self.exploration_policy = Policy(self.learner.online, actions, self.explorer)
         # A target network that is a running average of the online network is the better policy of the two, because
         # averaging removes the noise of the last updates.
@@ -96,8 +96,8 @@ class AgentNetworks:
     def memory(self) -> int:
         """Return the bytes of all weights, gradients and optimiser states."""
         weights = sum(tensor.nbytes for tensor in self.state().values())
-        return weights + sum(optimiser.memory() for optimiser in self.optimisers().values())
+        return weights + sum(optimiser.memory() for optimiser in self.optimisers())
 
-    def optimisers(self) -> dict[str, NetworkOptimiser]:
-        """Return all optimisers by the network they train."""
-        return {"online": self.learner.optimiser} | self.explorer.optimisers()
+    def optimisers(self) -> Sequence[NetworkOptimiser]:
+        """Return the optimiser of the learner's step, and those of the explorer."""
+        return self.learner.optimiser, *self.explorer.optimisers()
