@@ -49,6 +49,8 @@ class Learner:
         self.explorer = explorer.build(factory, self.online, self.target)
         self.optimiser = factory.make_optimiser({"online": self.online} | self.explorer.trained())
         self.double_q, self.scaling = double_q, factory.scaling
+        # Collecting the weights takes longer than averaging those of a small network.
+        self._online_weights, self._target_weights = list(self.online.parameters()), list(self.target.parameters())
         self._losses = Compiled(self.losses, factory.compiler)
 
     def update(self, batch: Batch, generator: torch.Generator, *, priority: Priority | None = None) -> Update:
@@ -147,8 +149,7 @@ class Learner:
         if share == 1:
             self.target.load_state_dict(self.online.state_dict())
         else:
-            for target, online in zip(self.target.parameters(), self.online.parameters(), strict=True):
-                target.lerp_(online, share)
+            torch._foreach_lerp_(self._target_weights, self._online_weights, share)
         self.target.invalidate_cache()
 
     def rescale(self, factor: float) -> None:

@@ -130,10 +130,12 @@ class NdqfnHead(CurveHead):
         self.rates: Tensor
         self.offsets: Tensor
         self.curve = Curve(config, features, actions, layers, config.input_form)
+        self.register_buffer("cosines", self.curve.increments.embedding.cosines(support.knots), persistent=False)
+        self.cosines: Tensor
 
     def constants(self) -> Constants:
         """Return the factors of psi and the addends of g's hidden layer for each increment: `[N, D]` and `[N, H]`."""
-        return self.curve.increments.constants(self.knots)
+        return self.curve.increments.constants(self.cosines)
 
     def forward(
         self,
