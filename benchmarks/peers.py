@@ -27,6 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -192,30 +193,26 @@ def solve_ours(seed: int, sizes: Sizes) -> float | None:
 
 def solve_zoo(seed: int, sizes: Sizes) -> float | None:
     """Train SB3-contrib's QR-DQN with RL Zoo's settings, whose exploration ends after 8,000 steps."""
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
 
-    class Pause(BaseCallback):
-        """Evaluates at fixed steps of one call of `learn`, so that its schedules are those of the whole run."""
+    model, env = zoo_qr_dqn(seed), Monitor(gym.make("CartPole-v1"))
+    began, paused, solved_after = time.perf_counter(), 0.0, None
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.solved_after: float | None = None
-            self.paused, self.began = 0.0, time.perf_counter()
+    def goes_on(*_: Any) -> bool:
+        # One call of `learn` with evaluations inside it: its schedules are those of the whole run.
+        nonlocal paused, solved_after
+        if model.num_timesteps % sizes.evaluate_every_steps:
+            return True
+        start = time.perf_counter()
+        mean, _ = evaluate_policy(model, env, sizes.episodes)
+        if float(np.mean(mean)) >= GOAL:
+            solved_after = start - began - paused
+        paused += time.perf_counter() - start
+        return solved_after is None
 
-        def _on_step(self) -> bool:
-            if self.num_timesteps % sizes.evaluate_every_steps:
-                return True
-            start = time.perf_counter()
-            mean, _ = evaluate_policy(self.model, "CartPole-v1", sizes.episodes, warn=False)
-            if float(np.mean(mean)) >= GOAL:
-                self.solved_after = start - self.began - self.paused
-            self.paused += time.perf_counter() - start
-            return self.solved_after is None
-
-    pause = Pause()
-    zoo_qr_dqn(seed).learn(sizes.limit_steps, callback=pause)
-    return pause.solved_after
+    model.learn(sizes.limit_steps, callback=goes_on)
+    return solved_after
 
 
 def atari(sizes: Sizes) -> list[Row]:
@@ -291,7 +288,6 @@ def pfrl_iqn(ring: Ring) -> Job:
 
 def tianshou_iqn(ring: Ring) -> Job:
     """Return an update of Tianshou's IQN, as in its Atari example."""
-    import gymnasium as gym
     from tianshou.algorithm import IQN
     from tianshou.algorithm.modelfree.iqn import IQNPolicy
     from tianshou.algorithm.optim import AdamOptimizerFactory

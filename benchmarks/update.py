@@ -33,7 +33,7 @@ ACTIONS, BATCH = 18, 32
 def filled_ring(steps: int) -> Ring:
     """Return a ring filled with steps of random frames."""
     ring = Ring(
-        Uniform(capacity_steps=steps + 100),
+        Uniform(capacity_steps=steps + 100, warmup_steps=1),
         lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99,
     )  # fmt: skip
     rng = np.random.default_rng(0)

@@ -103,6 +103,7 @@ ROWS = {
     "ndqfn-fast": (NDQFN, GREEDY, PRIORITIZED, 5, True),
     "iqn": (IQN, GREEDY, None, 1, False),
     "iqn-star": (IQN_STAR, GREEDY, None, None, True),
+    "iqn-8": (Iqn(online_fractions=8, target_fractions=8, action_fractions=8), GREEDY, None, None, True),
     "iqn-dpe": (IQN_STAR, DPE, None, None, True),
     "iqn-dltv": (IQN_STAR, DLTV, None, None, True),
     "incremental-iqn": (INCREMENTAL_IQN, GREEDY, None, None, True),

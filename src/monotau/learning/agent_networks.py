@@ -11,11 +11,12 @@ from monotau.errors import ConfigError
 from monotau.learning.learner import Learner
 from monotau.learning.policy import Policy
 from monotau.learning.return_unit import ReturnUnit
-from monotau.networks.compile import Compiler
+from monotau.networks.compile import Compiler, settle_compile
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.inputs import InputScaling
 from monotau.networks.layers import Layers, settle_precision
 from monotau.networks.optimiser import NetworkOptimiser
+from monotau.networks.torsos.mlp import Mlp
 from monotau.replay import Replay
 
 
@@ -42,9 +43,17 @@ class AgentNetworks:
             config.optimiser,
             config.seed,
             device,
-            Compiler(wanted=config.compile),
+            Compiler(
+                wanted=settle_compile(
+                    config.compile,
+                    updates=config.planned_updates,
+                    convolutions=not isinstance(config.torso, Mlp),
+                    device=device,
+                )
+            ),
             scaling,
         )
+        self.compiler = factory.compiler
         self.device, self.scaling, self.unit = factory.device, scaling, ReturnUnit(config.return_scale)
         self.learner = Learner(factory, double_q=config.double_q, explorer=config.explorer)
         self.explorer = self.learner.explorer

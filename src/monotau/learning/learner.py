@@ -50,7 +50,8 @@ class Learner:
         self.optimiser = factory.make_optimiser({"online": self.online} | self.explorer.trained())
         self.double_q, self.scaling = double_q, factory.scaling
         # Collecting the weights takes longer than averaging those of a small network.
-        self._online_weights, self._target_weights = list(self.online.parameters()), list(self.target.parameters())
+        self._online_weights: list[Tensor] = list(self.online.parameters())
+        self._target_weights: list[Tensor] = list(self.target.parameters())
         self._losses = Compiled(self.losses, factory.compiler)
 
     def update(self, batch: Batch, generator: torch.Generator, *, priority: Priority | None = None) -> Update:

@@ -1,6 +1,7 @@
 """Layers that heads share: linear layers with optional noise, output layers per action, and cosine embeddings."""
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -122,12 +123,15 @@ class _OneDnnProduct(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Apply weights and biases."""
         ctx.save_for_backward(inputs, weight)
+        ctx.set_materialize_grads(False)
         return onednn_linear(inputs, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradients of inputs, weights and biases, with two more products."""
         (inputs, weight), (gradient,) = ctx.saved_tensors, gradients
+        if gradient is None:  # as on the target's side of a loss
+            return None, None, None
         of_inputs, of_weight, of_bias = ctx.needs_input_grad
         return (
             onednn_linear(gradient, weight.t()) if of_inputs else None,
@@ -278,6 +282,11 @@ class ActionLayer(nn.Module):
         assert bias is not None  # noqa: S101
         rows = bias.view(-1, self.shape[1])
         (rows if output is None else rows[:, output]).add_(offset)
+
+
+def cosine_table(points: Sequence[float], cosines: int) -> Float[Tensor, "K C"]:
+    """Return the cosines of fixed fractions, which are computed once."""
+    return torch.tensor([[math.cos(math.pi * i * point) for i in range(1, cosines + 1)] for point in points])
 
 
 class CosineEmbedding(nn.Module):

@@ -36,6 +36,3 @@ def test_the_layer_and_its_gradients_equal_the_plain_formula(factors_shape, adde
     assert (hidden == 0).any()
     expected = torch.autograd.grad(naive, parts, flowing)
     torch.testing.assert_close(torch.autograd.grad(hidden, parts, flowing), expected)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        rough = mixed_layer(*parts)
-    torch.testing.assert_close(rough.float(), naive, rtol=0.1, atol=0.1)

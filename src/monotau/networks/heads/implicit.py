@@ -145,7 +145,11 @@ class Increments(nn.Module):
         factors, addends = constants
         with large_products(self.precision, features.device):
             weight, _ = self.mixed.noisy_weights()
-            hidden = mixed_layer(features, factors.to(features.dtype), weight, addends)
+            if self.precision == "fp32" and not torch.compiler.is_compiling():
+                hidden = mixed_layer(features, factors, weight, addends)
+            else:
+                mixed = features[:, None, :] * factors.to(features.dtype)  # B N D
+                hidden = F.relu(F.linear(mixed, weight) + addends)
         return self.last.along(hidden.float(), actions)
 
 
@@ -156,8 +160,6 @@ def mixed_layer(
     addends: Float[Tensor, "*broadcast H"],
 ) -> Float[Tensor, "B N H"]:
     """ReLU(W (psi * phi_i) + addend_i) for each state and step; factors and addends may differ between states."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled(features.device.type):
-        return F.relu(F.linear(features[:, None, :] * factors, weight) + addends)
     hidden: Tensor = _MixedLayer.apply(features, factors, weight, addends)
     return hidden
 
@@ -173,14 +175,18 @@ class _MixedLayer(torch.autograd.Function):
         hidden = hidden.view(*mixed.shape[:2], -1).add_(addends).relu_()
         ctx.save_for_backward(features, factors, weight, mixed, hidden)
         ctx.addends_shape = addends.shape
+        ctx.set_materialize_grads(False)
         return hidden
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradients of features, factors, weights and addends."""
+        (gradient,) = gradients
+        if gradient is None:  # as on the target's side of a loss
+            return None, None, None, None
         features, factors, weight, mixed, hidden = ctx.saved_tensors
         # B N H, of W (psi * phi) + addends; `where` takes twenty times as long as autograd's own operator.
-        sums = torch.ops.aten.threshold_backward(gradients[0], hidden, 0)
+        sums = torch.ops.aten.threshold_backward(gradient, hidden, 0)
         rows = sums.flatten(0, 1)
         of_weight = product_without_gradient(rows.t(), mixed.flatten(0, 1).t())
         products = product_without_gradient(rows, weight.t()).view_as(mixed)  # B N D: of psi * phi
