@@ -1,9 +1,9 @@
-"""Times training on an Atari game end to end, split into environment, acting, sampling, learning and the rest.
+"""Times training end to end, by default on an Atari game: environment, acting, storing, sampling, learning, the rest.
 
 The settings are the preset's, except that warm-up and replay have only a few thousand steps. Run nothing else on the
 machine. The presets take turns in rounds, so that background load affects all of them; shares are over all rounds. The
 start of an iteration is left out, because an iteration has tens of thousands of steps in practice but only hundreds
-here. Prints a table and a line of JSON.
+here. `--cpu` counts the CPU time of the process, which other processes change less. Prints a table and a line of JSON.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from monotau.networks.devices import torch_threads
 from monotau.runs.metrics import Log
 from monotau.runs.progress import Display
 
-PARTS = ("env", "act", "sample", "learn", "other")
+PARTS = ("env", "act", "store", "sample", "learn", "other")
 
 
 class Timed:
     """A training run whose parts are timed."""
 
-    def __init__(self, preset: str, game: str, steps: int, threads: int | None) -> None:
+    def __init__(self, preset: str, game: str, steps: int, threads: int | None, clock: Callable[[], float]) -> None:
         small = {"warmup_steps": 1_000, "capacity_steps": 20_000}
         layer: dict[str, Any] = {
             "env": {"id": game},
@@ -40,22 +40,23 @@ class Timed:
         self.resolved = resolve(preset, layer, {} if threads is None else {"threads": threads})
         agent = Agent.of(self.resolved)
         self.training, networks = agent.start_training(Log(), Display(None)), agent.networks
-        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.clock, self.seconds = clock, defaultdict[str, float](float)
         self.steps = self.updates = 0
-        networks.exploration_policy.act = self._timed("act", networks.exploration_policy.act)  # type: ignore[method-assign]
-        networks.learner.update = self._timed("learn", networks.learner.update)  # type: ignore[method-assign]
-        networks.explorer.learn = self._timed("learn", networks.explorer.learn)  # type: ignore[method-assign]
-        replay = self.training.replay
+        policy, learner, replay = networks.exploration_policy, networks.learner, self.training.replay
+        policy.explore = self._timed("act", policy.explore)  # type: ignore[method-assign]
+        learner.update = self._timed("learn", learner.update)  # type: ignore[method-assign]
+        learner.sync = self._timed("learn", learner.sync)  # type: ignore[method-assign]
+        replay.add = self._timed("store", replay.add)  # type: ignore[method-assign]
         replay.sample = self._timed("sample", replay.sample)  # type: ignore[method-assign]
         replay.update = self._timed("sample", replay.update)  # type: ignore[method-assign]
 
     def _timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*arguments: Any, **keywords: Any) -> Any:
-            start = time.perf_counter()
+            start = self.clock()
             try:
                 return call(*arguments, **keywords)
             finally:
-                self.seconds[part] += time.perf_counter() - start
+                self.seconds[part] += self.clock() - start
 
         return timed
 
@@ -65,13 +66,13 @@ class Timed:
         steps, updates = self.training.step, self.training.updates
         Rollout.__init__ = self._timed("start", start_up)  # type: ignore[method-assign]
         Rollout.step = self._timed("env", step)  # type: ignore[method-assign]
-        start = time.perf_counter()
+        start = self.clock()
         try:
             with torch_threads(self.resolved.config.threads):
                 self.training.iterate(10**9)
         finally:
             Rollout.__init__, Rollout.step = start_up, step  # type: ignore[method-assign]
-        whole = time.perf_counter() - start
+        whole = self.clock() - start
         self.seconds["other"] += whole - (sum(self.seconds.values()) - before)
         self.steps += self.training.step - steps
         self.updates += self.training.updates - updates
@@ -86,7 +87,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=["ndqfn", "ndqfn-dpe", "iqn", "ndqfn-fast", "ndqfn-dpe-fast"])
-    parser.add_argument("--game", default="ALE/Pong-v5")
+    parser.add_argument("--game", default="ALE/Pong-v5", help="id of a game, or of any other environment")
     parser.add_argument(
         "--steps", type=int, default=400, help="agent steps per round; a multiple of the number of environments"
     )
@@ -94,8 +95,10 @@ def main() -> None:
     parser.add_argument(
         "--threads", type=int, default=None, help="CPU threads instead of the preset's; 0 uses every core"
     )
+    parser.add_argument("--cpu", action="store_true", help="CPU time instead of wall-clock time")
     arguments = parser.parse_args()
-    jobs = {name: Timed(name, arguments.game, arguments.steps, arguments.threads) for name in arguments.presets}
+    clock = time.process_time if arguments.cpu else time.perf_counter
+    jobs = {name: Timed(name, arguments.game, arguments.steps, arguments.threads, clock) for name in arguments.presets}
     console = Console(stderr=True)
     for job in track(jobs.values(), "warming up", console=console):
         while not job.training.replay.ready:

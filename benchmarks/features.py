@@ -37,8 +37,7 @@ def measure(preset: str, env: str, seed: int, steps: int, updates: int, every: i
                     json.dumps({"preset": preset, "updates": update} | state_of(agent, look.observations)), flush=True
                 )
             batch = training.replay.sample(agent.config.update.batch_size, drawing).to(networks.device)
-            made = networks.learner.update(batch, learning, with_current=networks.explorer.wants_target)
-            networks.explorer.learn(batch, made.current, learning)
+            networks.learner.update(batch, learning)
             if (update + 1) % (agent.config.update.sync_every_steps // agent.config.update.every_steps) == 0:
                 networks.learner.sync()
 

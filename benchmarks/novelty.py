@@ -74,8 +74,7 @@ def measure(
             weights=torch.ones(BATCH),
             index=drawn,
         )
-        current = learner.update(batch, generator, with_current=explorer.wants_target).current
-        explorer.learn(batch, current, generator)
+        learner.update(batch, generator)
         # Not at the end: right after a sync the predictor lags everywhere.
         if update % sync_every_updates == 0 and update < updates:
             learner.sync()

@@ -33,7 +33,7 @@ ACTIONS, BATCH = 18, 32
 def filled_ring(steps: int) -> Ring:
     """Return a ring filled with steps of random frames."""
     ring = Ring(
-        Uniform(capacity_steps=steps + 100),
+        Uniform(capacity_steps=steps + 100, warmup_steps=1),
         lanes=1, frame_shape=(84, 84), frame_dtype="uint8", stack=4, n_step=3, gamma=0.99,
     )  # fmt: skip
     rng = np.random.default_rng(0)
@@ -61,15 +61,13 @@ def updater(
         device=torch.device("cpu"),
         compiler=Compiler(wanted=compiled),
     )
-    learner = Learner(factory, double_q=True)
-    explorer_ = explorer.build(factory, learner.online, learner.target)
+    learner = Learner(factory, double_q=True, explorer=explorer)
     batch = ring.sample(BATCH, np.random.default_rng(1))
     generator = torch.Generator().manual_seed(2)
 
     def update() -> None:
-        done = learner.update(batch, generator, with_current=explorer_.wants_target)
-        explorer_.learn(batch, done.current, generator)
-        explorer_.metrics()
+        learner.update(batch, generator)
+        learner.explorer.metrics()
 
     return update
 

@@ -1,12 +1,13 @@
 """The tables that benchmarks write: cells are never run twice, and reference values are right."""
 
+import json
 from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from benchmarks import classic, masks, scales
+from benchmarks import classic, masks, peers, scales
 from benchmarks.atari_results import evaluations
 from benchmarks.cells import append, is_of, number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, solved_smaller
@@ -328,3 +329,48 @@ def test_claims_are_compared_where_both_methods_have_runs():
 )
 def test_a_verdict_follows_from_the_interval(interval, said):
     assert verdict(Estimate(value=0.5, interval=interval)) == said
+
+
+def test_rates_are_compared_with_the_fastest_peer_that_is_installed():
+    rates = {"ndqfn": 6.0, "slow": 1.5, "fast": 3.0}
+    assert peers.ratios(rates, ["slow", "fast", "absent"]) == [
+        {"name": "ndqfn", "per_second": 6.0, "ratio": 2.0},
+        {"name": "slow", "per_second": 1.5, "ratio": None},
+        {"name": "fast", "per_second": 3.0, "ratio": None},
+    ]
+    assert peers.ratios({"ndqfn": 6.0}, ["absent"]) == [{"name": "ndqfn", "per_second": 6.0, "ratio": None}]
+
+
+def test_rounds_are_interleaved_and_the_first_does_not_count(monkeypatch):
+    now, ran = [0.0], []
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: now[0])
+
+    def job(name, seconds):
+        def work():
+            ran.append(name)
+            now[0] += seconds[ran.count(name) - 1]
+
+        return work
+
+    jobs = {"a": job("a", [99, 1, 3, 2]), "b": job("b", [99, 5, 5, 8])}
+    assert peers.interleaved(jobs, rounds=3) == {"a": 2.0, "b": 5.0}
+    assert ran == ["a", "b"] * 4
+
+
+def test_parts_are_added_to_the_file_and_absent_libraries_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    monkeypatch.setitem(peers.PARTS, "atari", lambda sizes: [{"name": "ndqfn", "per_second": float(sizes.rounds)}])
+    out = tmp_path / "deep" / "peers.json"
+    peers.main(["--atari", "--rounds", "7", "--out", str(out)])
+    peers.main(["--emulator", "--out", str(out)])
+    assert json.loads(out.read_text()) == {
+        "parts": {"atari": [{"name": "ndqfn", "per_second": 7.0}], "emulator": []},
+        "versions": {},
+    }
+    text = capsys.readouterr().out
+    assert "ale_py is not installed: left out (pip install '.[atari,peers]')." in text
+    assert "ndqfn                    per_second 7" in text
+
+
+def test_operations_of_a_linear_layer_are_two_for_each_weight_and_row():
+    assert peers.onednn_operations((5, 3), (4, 3), None) == 2 * 5 * 3 * 4

@@ -12,7 +12,7 @@ from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
-from tests.support.networks import SMALL_HEADS, SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_HEADS, SMALL_NDQFN, Watching, random_batch, small_factory, taught, teach
 
 HEADS = pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 
@@ -20,7 +20,7 @@ HEADS = pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 def make(head=SMALL_NDQFN, learning_rate=1e-3, **settings) -> tuple[Learner, DpeExplorer]:
     factory = small_factory(head, learning_rate=learning_rate)
     learner = Learner(factory, double_q=True)
-    return learner, Dpe(**settings).build(factory, learner.online, learner.target)
+    return learner, taught(Dpe(**settings), factory, learner.online, learner.target)
 
 
 def weights(network) -> list[torch.Tensor]:
@@ -124,7 +124,7 @@ def test_a_target_whose_quantiles_cross_leaves_a_bonus_that_cannot_be_learned_aw
         rows = torch.arange(9), batch.actions
         first = explorer.bonus(batch.observations, None)[rows].mean()
         for _ in range(300):
-            explorer.learn(batch, None, generator)
+            teach(explorer, batch, None, generator)
         rests[name] = float(explorer.bonus(batch.observations, None)[rows].mean() / first)
     assert rests["qr"] > 0.5
     assert rests["nc-qr"] < 0.1
@@ -141,7 +141,7 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
     for _ in range(400):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
         current = Estimate(learner.target.predict(batch.observations, fractions, batch.actions), fractions)
-        explorer.learn(batch, current if explorer.wants_target else None, generator)
+        teach(explorer, batch, current if explorer.wants_target else None, generator)
     # Predictions of incremental IQN depend on the number of fractions, which is larger for learning than for acting.
     assert gap_of_means(explorer, batch) < (0.9 if isinstance(head, IncrementalIqn) else 0.4) * first
     for network, old in zip(others, before, strict=True):
@@ -154,7 +154,7 @@ def test_a_frozen_target_is_neither_the_target_network_nor_synced():
     assert explorer.target is not learner.target
     observations = random_batch().observations
     before = explorer.bonus(observations, None)
-    learner.update(random_batch(), torch.Generator(), with_current=False)
+    learner.update(random_batch(), torch.Generator())
     learner.sync()
     assert torch.equal(explorer.bonus(observations, None), before)
 
@@ -167,7 +167,7 @@ def test_the_predictor_trains_on_its_fraction_of_the_batch():
         part = type(batch)(**{name: value[:rows] for name, value in vars(batch).items() if value is not None})
         taus = torch.full((rows, 5), 0.5)
         current = Estimate(learner.target.predict(part.observations, taus, part.actions), taus)
-        explorer.learn(part, current, torch.Generator().manual_seed(0))
+        teach(explorer, part, current, torch.Generator().manual_seed(0))
         results.append(weights(explorer.predictor))
     assert all(torch.equal(p, q) for p, q in zip(*results, strict=True))  # half of 9 is the first 5
 
@@ -255,7 +255,7 @@ def test_the_state_carries_over_to_another_explorer(target):
     explorer.scores(batch.observations, view, None)
     taus = torch.full((9, 5), 0.5)
     current = Estimate(learner.target.predict(batch.observations, taus, batch.actions), taus)
-    explorer.learn(batch, current, torch.Generator().manual_seed(0))
+    teach(explorer, batch, current, torch.Generator().manual_seed(0))
     factory = small_factory()
     other = Dpe(target=target, normalise=True).build(
         type(factory)(**(vars(factory) | {"seed": 9})), learner.online, learner.target
@@ -269,7 +269,7 @@ def test_the_state_carries_over_to_another_explorer(target):
 def test_a_shared_target_must_be_passed_in():
     _, explorer = make()
     with pytest.raises(TypeError, match="learns from the target network's distributions, but got none"):
-        explorer.learn(random_batch(), None, torch.Generator())
+        explorer.loss(random_batch(), None, torch.Generator())
 
 
 @pytest.mark.parametrize(
@@ -297,3 +297,19 @@ def test_epsilon_greedy_scores_by_the_mean_and_has_no_bonus():
     assert torch.equal(explorer.scores(observations, view, None), view.mean())
     with pytest.raises(ConfigError, match="no exploration bonus: its explorer is epsilon-greedy"):
         explorer.bonus(observations, None)
+
+
+@HEADS
+def test_one_step_trains_online_network_and_predictor_as_two_separate_steps_would(head):
+    """Their weights are apart, so that the gradient of a sum of losses is that of each loss."""
+    factory, batch = small_factory(head), random_batch()
+    joint = Learner(factory, double_q=True, explorer=Dpe())
+    apart = Learner(factory, double_q=True, explorer=Watching())
+    explorer = taught(Dpe(), factory, apart.online, apart.target)
+    one, other = (torch.Generator().manual_seed(4) for _ in range(2))
+    for number in range(3):
+        joint.update(batch, one)
+        apart.update(batch, other)
+        teach(explorer, batch, apart.explorer.seen[number], other)
+    for network, alone in ((joint.online, apart.online), (joint.explorer.predictor, explorer.predictor)):
+        torch.testing.assert_close(weights(network), weights(alone), rtol=1e-5, atol=1e-7)

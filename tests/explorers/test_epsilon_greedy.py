@@ -108,7 +108,7 @@ def test_noise_is_drawn_for_exploring_and_removed_afterwards():
     assert any((draw != quiet).any() for draw in draws)
     assert len({tuple(draw) for draw in draws}) > 2
     assert (greedy.best(states, None) == quiet).all()
-    learner.update(random_batch(), generator, with_current=False)
+    learner.update(random_batch(), generator)
     for network in (learner.online, learner.target):
         for layer in network.head.modules():
             if isinstance(layer, Linear):

@@ -7,17 +7,18 @@ import pytest
 import torch
 
 from monotau.distributions import Diracs, Distribution
+from monotau.explorers import EpsilonGreedy
 from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.c51 import C51
 from monotau.networks.heads.iqn import IqnHead
 from monotau.networks.heads.ndqfn import CurveHead
 from monotau.networks.heads.qr import Qr, QrHead
-from tests.support.networks import SMALL_HEADS, SMALL_IQN, SMALL_NDQFN, random_batch, small_factory
+from tests.support.networks import SMALL_HEADS, SMALL_IQN, SMALL_NDQFN, Watching, random_batch, small_factory
 
 
-def make_learner(head, double_q=True) -> Learner:
-    learner = Learner(small_factory(head), double_q=double_q)
+def make_learner(head, double_q=True, with_current=False) -> Learner:
+    learner = Learner(small_factory(head), double_q=double_q, explorer=Watching() if with_current else EpsilonGreedy())
     with torch.no_grad():  # makes the online network differ from the target network
         for parameter in learner.online.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
@@ -92,9 +93,9 @@ def test_a_target_is_the_best_of_the_allowed_actions(head, double_q, with_curren
 
 
 def check_update(head, double_q, with_current, priority, batch):
-    quick = make_learner(head, double_q)
+    quick = make_learner(head, double_q, with_current)
     slow = copy.deepcopy(quick)
-    update = quick.update(batch, torch.Generator().manual_seed(5), with_current=with_current, priority=priority)
+    update = quick.update(batch, torch.Generator().manual_seed(5), priority=priority)
     gradients = {name: p.grad for name, p in quick.online.named_parameters() if "proposals" not in name}
     losses, errors, current, plain_gradients = plain_update(slow, batch, torch.Generator().manual_seed(5), with_current)
     torch.testing.assert_close(update.losses, losses, rtol=1e-4, atol=1e-5)
@@ -106,9 +107,8 @@ def check_update(head, double_q, with_current, priority, batch):
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, plain_gradients[name], rtol=1e-4, atol=1e-5, msg=name)
     if with_current:
-        torch.testing.assert_close(update.current.distribution.curve(), current.curve(), rtol=1e-5, atol=1e-6)
-    else:
-        assert update.current is None
+        (seen,) = quick.explorer.seen
+        torch.testing.assert_close(seen.distribution.curve(), current.curve(), rtol=1e-5, atol=1e-6)
 
 
 def predict_always(network, layer, values) -> None:
@@ -143,7 +143,7 @@ def test_the_target_is_the_reward_plus_the_discounted_quantiles_of_the_target_ne
         rewards=torch.tensor([10.0, -2.0, 0.5]),
         discounts=torch.tensor([0.5, 0.0, 0.25]),
     )
-    learner.update(batch, torch.Generator(), with_current=False)
+    learner.update(batch, torch.Generator())
     (target,) = targets
     assert target.values.tolist() == [[8.0, 11.0, 14.0], [-2.0, -2.0, -2.0], [-0.5, 1.0, 2.5]]
 
@@ -155,7 +155,7 @@ def test_double_q_lets_the_online_network_choose_and_the_target_network_value(do
     for network, values in ((learner.online, [5.0, 1.0]), (learner.target, [3.0, 8.0])):
         predict_always(network, network.head.network.last, values)
     batch = random_batch(actions=2)
-    learner.update(batch, torch.Generator(), with_current=False)
+    learner.update(batch, torch.Generator())
     (target,) = targets
     assert isinstance(target, Diracs)
     torch.testing.assert_close(target.values[:, 0], batch.rewards + batch.discounts * expected)
@@ -172,7 +172,7 @@ def test_the_priority_of_dqn_is_the_absolute_temporal_difference():
         rewards=torch.tensor([0.25, -0.75, 0.125, 3.0]),
         discounts=torch.tensor([0.5, 0.25, 0.0, 0.5]),
     )
-    update = learner.update(batch, torch.Generator(), with_current=False, priority="td")
+    update = learner.update(batch, torch.Generator(), priority="td")
     torch.testing.assert_close(update.priorities, torch.tensor([0.25, 0.25, 0.125, 3.0]))
     torch.testing.assert_close(update.losses, torch.tensor([0.03125, 0.03125, 0.0078125, 2.5]))
 
@@ -185,7 +185,7 @@ def test_td_priorities_need_no_extra_pass_and_change_nothing_that_is_learned(hea
         for network in (learner.online, learner.target):
             network.torso.register_forward_hook(lambda *_, count=count: count.append(1))
             network.head.register_forward_hook(lambda *_, count=count: count.append(1))
-        learner.update(random_batch(), torch.Generator().manual_seed(5), with_current=True, priority=priority)
+        learner.update(random_batch(), torch.Generator().manual_seed(5), priority=priority)
         passes.append(len(count))
         states.append(learner.state())
     # A curve anchored at its mean chooses the next action by f alone, without a pass through the whole head.
@@ -197,7 +197,7 @@ def test_the_target_network_starts_as_a_copy_changes_only_by_sync_and_gets_no_gr
     learner = Learner(small_factory(), double_q=True)
     start = {name: p.clone() for name, p in learner.target.state_dict().items()}
     assert all(torch.equal(start[name], p) for name, p in learner.online.state_dict().items())
-    learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+    learner.update(random_batch(), torch.Generator().manual_seed(0))
     assert all(torch.equal(start[name], p) for name, p in learner.target.state_dict().items())
     assert all(p.grad is None for p in learner.target.parameters())
     assert any(not torch.equal(start[name], p) for name, p in learner.online.state_dict().items())
@@ -232,7 +232,7 @@ def test_without_an_average_there_is_none_to_move():
 
 def test_a_partial_sync_moves_the_target_by_that_share_of_the_way():
     learner = Learner(small_factory(), double_q=True)
-    learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+    learner.update(random_batch(), torch.Generator().manual_seed(0))
     before = [p.clone() for p in learner.target.parameters()]
     learner.sync(0.25)
     for old, online, target in zip(before, learner.online.parameters(), learner.target.parameters(), strict=True):
@@ -252,7 +252,7 @@ def test_cached_constants_are_never_stale(head):
             assert torch.equal(network.predict(batch.observations, fractions).curve(), fresh.curve())
 
     assert_the_cache_is_fresh()
-    learner.update(batch, generator, with_current=True)
+    learner.update(batch, generator)
     assert_the_cache_is_fresh()
     learner.sync()
     assert_the_cache_is_fresh()
@@ -268,7 +268,7 @@ def test_importance_weights_scale_the_gradient_of_each_transition():
     for weights in (twice, 2 * twice):
         learner = make_learner(SMALL_NDQFN)
         weighted = type(batch)(**(vars(batch) | {"weights": weights}))
-        learner.update(weighted, torch.Generator().manual_seed(3), with_current=False)
+        learner.update(weighted, torch.Generator().manual_seed(3))
         gradients.append(learner.online.head.curve.location.last.advantages.bias.grad.view(3, 2))  # anchor, spread
     torch.testing.assert_close(gradients[1], 2 * gradients[0])
     assert gradients[0].any(dim=1).nonzero().flatten().tolist() == [int(batch.actions[2])]

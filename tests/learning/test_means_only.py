@@ -87,11 +87,11 @@ def test_an_explorer_that_needs_the_spread_runs_g():
     assert counts == [1]
 
 
-@pytest.mark.parametrize("with_current", [True, False])
-def test_an_update_runs_g_once_for_the_prediction_and_once_for_the_target(with_current):
-    learner, _ = make()
+@pytest.mark.parametrize("explorer", [EpsilonGreedy(), Dpe()])
+def test_an_update_runs_g_once_for_the_prediction_and_once_for_the_target(explorer):
+    learner = Learner(small_factory(SMALL_NDQFN), double_q=True, explorer=explorer)
     with counted(learner.online, learner.target) as counts:
-        learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=with_current)
+        learner.update(random_batch(), torch.Generator().manual_seed(0))
     assert counts == [1, 1]
 
 

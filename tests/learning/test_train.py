@@ -86,7 +86,7 @@ def test_the_learning_rate_is_annealed_at_every_update_and_stays_constant_after_
 
     monkeypatch.setattr(NetworkOptimiser, "step", spy)
     agent.learn(60)
-    assert len(seen) == {"ndqfn-dpe": 2, "ndqfn-deep-dpe": 3}[preset]
+    assert len(seen) == {"ndqfn-dpe": 1, "ndqfn-deep-dpe": 2}[preset]
     for rates in seen.values():
         assert [step for step, _ in rates] == list(range(20, 61, 2))
         for step, rate in rates:

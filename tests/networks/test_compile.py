@@ -1,15 +1,17 @@
 """The compile setting: when networks are compiled, and that a run whose compilation fails has the same results."""
 
 import copy
+import shutil
 
 import pytest
 import torch
 from torch import Tensor
 
 from monotau.agent import Agent
+from monotau.errors import ConfigError
 from monotau.learning.learner import Learner
-from monotau.networks.compile import Compiled, Compiler
-from tests.support.networks import random_batch, small_factory
+from monotau.networks.compile import LEAST_UPDATES, Compiled, Compiler, has_cpp_compiler, settle_compile
+from tests.support.networks import Watching, random_batch, small_factory
 from tests.support.small_runs import BRIEF, briefly_learned
 
 
@@ -74,8 +76,45 @@ def test_networks_are_compiled_only_if_the_setting_says_so(wanted, monkeypatch):
 
 
 def test_the_flag_is_recorded_with_the_settings():
-    plain = [Agent("CartPole-v1", "dqn", compile=on).config.to_plain()["compile"] for on in (False, True)]
-    assert plain == [False, True]
+    plain = [Agent("CartPole-v1", "dqn", compile=given).config.to_plain()["compile"] for given in ("auto", False, True)]
+    assert plain == ["auto", "off", "on"]  # true and false are what YAML makes of on and off, and of older settings
+    with pytest.raises(ConfigError, match="compile is 'yes'"):
+        Agent("CartPole-v1", "dqn", compile="yes")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "updates", "convolutions", "device", "found", "compiled"),
+    [
+        ("auto", LEAST_UPDATES, False, "cpu", True, True),
+        ("auto", LEAST_UPDATES - 1, False, "cpu", True, False),
+        ("auto", LEAST_UPDATES, True, "cpu", True, False),
+        ("auto", LEAST_UPDATES, False, "cpu", False, False),
+        ("auto", LEAST_UPDATES, False, "cuda", True, False),
+        ("on", 1, True, "cpu", False, True),
+        ("off", 10**9, False, "cpu", True, False),
+    ],
+)
+def test_auto_compiles_long_runs_of_small_networks_on_a_cpu_with_a_compiler(
+    wanted, updates, convolutions, device, found, compiled, monkeypatch
+):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if found and name == "clang++" else None)
+    monkeypatch.delenv("CXX", raising=False)
+    settled = settle_compile(wanted, updates=updates, convolutions=convolutions, device=torch.device(device))
+    assert settled is compiled
+
+
+def test_the_compiler_of_the_environment_counts(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: name if name == "/opt/c++" else None)
+    monkeypatch.setenv("CXX", "/opt/c++")
+    assert has_cpp_compiler()
+    monkeypatch.delenv("CXX")
+    assert not has_cpp_compiler()
+
+
+def test_the_updates_of_a_run_are_those_after_its_warm_up():
+    config = Agent("CartPole-v1", "dqn", steps=20_000).config
+    assert config.planned_updates == (20_000 - config.replay.warmup_steps) // 2
+    assert Agent("CartPole-v1", "dqn", steps=20, replay={"warmup_steps": 50}).config.planned_updates == 0
 
 
 def test_an_error_of_the_call_itself_is_raised(monkeypatch):
@@ -93,8 +132,8 @@ def test_the_gradients_of_the_trial_run_do_not_enter_the_first_step(monkeypatch)
     for wanted in (False, True):
         factory = small_factory()
         factory.compiler.on = wanted
-        learner = Learner(factory, double_q=True)
-        learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=True)
+        learner = Learner(factory, double_q=True, explorer=Watching())
+        learner.update(random_batch(), torch.Generator().manual_seed(0))
         states.append(learner.state())
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
@@ -105,7 +144,5 @@ def test_a_copy_of_a_learner_uses_its_own_weights():
     with torch.no_grad():
         for parameter in other.online.parameters():
             parameter.add_(1.0)
-    losses = [
-        one.update(batch, torch.Generator().manual_seed(0), with_current=False).losses for one in (learner, other)
-    ]
+    losses = [one.update(batch, torch.Generator().manual_seed(0)).losses for one in (learner, other)]
     assert not torch.equal(*losses)

@@ -46,11 +46,11 @@ def test_all_networks_share_the_scaling_of_the_factory():
     assert small_factory().make("online").torso.scaling is None
 
 
-def test_an_optimiser_gets_the_network_and_the_settings_of_the_factory():
+def test_an_optimiser_gets_the_networks_and_the_settings_of_the_factory():
     factory = replace(small_factory(), optimiser=OptimiserConfig(method="rmsprop", learning_rate=0.125))
     network = factory.make("online")
-    optimiser = factory.make_optimiser(network)
-    assert optimiser.network is network
+    optimiser = factory.make_optimiser({"online": network})
+    assert optimiser.networks == {"online": network}
     assert isinstance(optimiser.main, torch.optim.RMSprop)
     assert [group["lr"] for group in optimiser.main.param_groups] == [0.125]
 

@@ -144,8 +144,8 @@ def test_one_output_of_each_action_is_shifted_alone(dueling):
 def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bias, frozen, monkeypatch):
     monkeypatch.setattr(layers, "LARGE_PRODUCT", 0)
     monkeypatch.setattr(layers, "onednn_is_faster", lambda: True)
-    used, to_mkldnn = [], torch.Tensor.to_mkldnn
-    monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: used.append(tensor) or to_mkldnn(tensor))
+    used, linear = [], layers.onednn_linear
+    monkeypatch.setattr(layers, "onednn_linear", lambda *given: used.append(given) or linear(*given))
     torch.manual_seed(0)
     inputs, weight = torch.randn(shape, requires_grad=not frozen), torch.randn(6, 5, requires_grad=True)
     bias = torch.randn(6, requires_grad=True) if with_bias else None
@@ -161,7 +161,7 @@ def test_the_library_for_large_products_agrees_with_sums_by_hand(shape, with_bia
 
 def test_the_library_for_large_products_is_not_used_where_it_does_not_help(monkeypatch):
     monkeypatch.setattr(layers, "onednn_is_faster", lambda: True)
-    monkeypatch.setattr(torch.Tensor, "to_mkldnn", lambda tensor: pytest.fail("it was used"))
+    monkeypatch.setattr(layers, "onednn_linear", lambda *_: pytest.fail("it was used"))
     weight = torch.randn(6, 5)
     product(torch.randn(7, 5), weight)  # too small
     monkeypatch.setattr(layers, "LARGE_PRODUCT", 0)

@@ -15,7 +15,7 @@ def test_rmsprop_is_the_centred_one_of_the_nature_dqn():
     """Two steps by hand: v and m are moving averages with 0.95, the step is g / (sqrt(v - m^2) + epsilon)."""
     config = OptimiserConfig(method="rmsprop", learning_rate=0.1, epsilon=0.01)
     network = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).make("online")
-    optimiser = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).make_optimiser(network)
+    optimiser = replace(small_factory(SMALL_HEADS["dqn"]), optimiser=config).make_optimiser({"online": network})
     bias = network.head.last.advantages.bias
     value, square, mean = bias.detach()[0].item(), 0.0, 0.0
     for slope in (1.0, 3.0):
@@ -28,7 +28,7 @@ def test_rmsprop_is_the_centred_one_of_the_nature_dqn():
 def test_every_weight_belongs_to_one_optimiser():
     for name, head in SMALL_HEADS.items():
         network = small_factory(head).make("online")
-        optimiser = small_factory(head).make_optimiser(network)
+        optimiser = small_factory(head).make_optimiser({"online": network})
         groups = [
             g["params"] for optimiser in (optimiser.main, *optimiser.head_optimisers) for g in optimiser.param_groups
         ]
@@ -56,8 +56,8 @@ def test_progress_changes_the_rate_of_the_main_optimiser_only():
     """By hand: the first centred step is 0.1 * rate-share * g / (sqrt(0.05 g^2 - 0.0025 g^2) + epsilon)."""
     config = OptimiserConfig(method="rmsprop", learning_rate=0.1, epsilon=0.01, anneal=0.5)
     factory = replace(small_factory(SMALL_HEADS["fqf"]), optimiser=config)
-    optimiser = factory.make_optimiser(factory.make("online"))
-    bias = optimiser.network.head.network.last.advantages.bias
+    optimiser = factory.make_optimiser({"online": factory.make("online")})
+    bias = optimiser.networks["online"].head.network.last.advantages.bias
     before, apart = (
         bias.detach()[0].item(),
         [group["lr"] for o in optimiser.head_optimisers for group in o.param_groups],
@@ -73,26 +73,26 @@ def test_progress_changes_the_rate_of_the_main_optimiser_only():
 def trained(head, method):
     """Return an optimiser that has taken three steps on a quadratic loss, and its factory."""
     factory = replace(small_factory(head), optimiser=OptimiserConfig(method=method, learning_rate=0.01))
-    optimiser = factory.make_optimiser(factory.make("online"))
+    optimiser = factory.make_optimiser({"online": factory.make("online")})
     for _ in range(3):
         step(optimiser)
     return factory, optimiser
 
 
 def step(optimiser):
-    optimiser.step(sum(((parameter - 1) ** 2).sum() for parameter in optimiser.network.parameters()))
+    optimiser.step(sum(((parameter - 1) ** 2).sum() for parameter in optimiser.networks["online"].parameters()))
 
 
 @pytest.mark.parametrize("method", ["adam", "rmsprop"])
 @pytest.mark.parametrize("head", SMALL_HEADS.values(), ids=SMALL_HEADS)
 def test_an_optimiser_continues_exactly_from_the_state_of_another_one(head, method):
     factory, old = trained(head, method)
-    new = factory.make_optimiser(factory.make("online"))
-    new.network.load_state_dict(old.network.state_dict())
+    new = factory.make_optimiser({"online": factory.make("online")})
+    new.networks["online"].load_state_dict(old.networks["online"].state_dict())
     new.load_state({name: tensor.clone() for name, tensor in old.state().items()})
     for optimiser in (old, new):
         step(optimiser)
-    for one, other in zip(old.network.parameters(), new.network.parameters(), strict=True):
+    for one, other in zip(old.networks["online"].parameters(), new.networks["online"].parameters(), strict=True):
         assert torch.equal(one, other)
     assert old.state().keys() == new.state().keys()
     assert all(torch.equal(tensor, new.state()[name]) for name, tensor in old.state().items())
@@ -102,15 +102,15 @@ def test_an_optimiser_continues_exactly_from_the_state_of_another_one(head, meth
 @pytest.mark.parametrize("head", ["dqn", "fqf"])
 def test_the_predicted_memory_is_that_of_gradients_and_states(head, method):
     factory, optimiser = trained(SMALL_HEADS[head], method)
-    gradients = sum(parameter.grad.nbytes for parameter in optimiser.network.parameters())
+    gradients = sum(parameter.grad.nbytes for parameter in optimiser.networks["online"].parameters())
     remembered = sum(tensor.nbytes for tensor in optimiser.state().values())
-    fresh = factory.make_optimiser(factory.make("online"))
+    fresh = factory.make_optimiser({"online": factory.make("online")})
     assert fresh.memory() == optimiser.memory() == gradients + remembered
 
 
 def test_an_optimiser_without_steps_has_an_empty_state_and_can_load_it():
     factory = small_factory(SMALL_HEADS["fqf"])
-    optimiser = factory.make_optimiser(factory.make("online"))
+    optimiser = factory.make_optimiser({"online": factory.make("online")})
     assert optimiser.state() == {}
     optimiser.load_state({})
     step(optimiser)
@@ -120,12 +120,12 @@ def test_an_optimiser_without_steps_has_an_empty_state_and_can_load_it():
 def test_a_state_that_does_not_fit_these_weights_is_refused():
     _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
     state = optimiser.state()
-    with pytest.raises(RuntimeError, match=r"no optimiser has the state 0\.0\.evil, 7\.0\.step"):
-        optimiser.load_state(state | {"0.0.evil": torch.zeros(1), "7.0.step": torch.zeros(())})
-    with pytest.raises(RuntimeError, match="the state of optimiser 0 for weight 0 has a different shape"):
-        optimiser.load_state(state | {"0.0.exp_avg": torch.zeros(1)})
+    with pytest.raises(RuntimeError, match=r"no optimiser has the state online\.0\.0\.evil, online\.7\.0\.step"):
+        optimiser.load_state(state | {"online.0.0.evil": torch.zeros(1), "online.7.0.step": torch.zeros(())})
+    with pytest.raises(RuntimeError, match=r"the state of weight online\.0\.0 has a different shape"):
+        optimiser.load_state(state | {"online.0.0.exp_avg": torch.zeros(1)})
     with pytest.raises(KeyError, match="exp_avg_sq"):
-        optimiser.load_state({name: tensor for name, tensor in state.items() if name != "0.0.exp_avg_sq"})
+        optimiser.load_state({name: tensor for name, tensor in state.items() if name != "online.0.0.exp_avg_sq"})
 
 
 @pytest.mark.parametrize(
@@ -137,27 +137,27 @@ def test_a_state_that_does_not_fit_these_weights_is_refused():
 )
 def test_a_step_with_a_loss_that_is_not_finite_changes_no_weight(slope, message):
     _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
-    before = [parameter.detach().clone() for parameter in optimiser.network.parameters()]
-    bias = optimiser.network.head.last.advantages.bias
+    before = [parameter.detach().clone() for parameter in optimiser.networks["online"].parameters()]
+    bias = optimiser.networks["online"].head.last.advantages.bias
     with pytest.raises(Divergence, match=message):
         optimiser.step(bias[0] * slope)
-    assert all(map(torch.equal, before, optimiser.network.parameters()))
+    assert all(map(torch.equal, before, optimiser.networks["online"].parameters()))
 
 
 def test_an_infinite_gradient_stops_the_step_even_if_the_loss_is_finite():
     _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
-    bias = optimiser.network.head.last.advantages.bias
+    bias = optimiser.networks["online"].head.last.advantages.bias
     with pytest.raises(Divergence, match=r"the loss is 0 and the largest gradient (inf|nan)"):
         optimiser.step((bias - bias.detach()).abs().sqrt().sum())  # the slope of the square root at 0 is infinite
 
 
 def test_a_gradient_whose_square_overflows_leaves_every_weight_finite():
     _, optimiser = trained(SMALL_HEADS["dqn"], "adam")
-    bias = optimiser.network.head.last.advantages.bias
+    bias = optimiser.networks["online"].head.last.advantages.bias
     before = bias.detach().clone()
     optimiser.step((bias * 1e30).sum())
     assert (bias.grad == 1e30).all()
-    assert all(parameter.isfinite().all() for parameter in optimiser.network.parameters())
+    assert all(parameter.isfinite().all() for parameter in optimiser.networks["online"].parameters())
     torch.testing.assert_close(bias.detach(), before)  # Adam divides by an infinite root, so the step is zero
 
 

@@ -62,8 +62,8 @@ def restored(log, directory, preset="dqn"):
 def everything(agent, training):
     """Return all numbers of a run as bytes."""
     state = {name: tensor.numpy().tobytes() for name, tensor in agent.networks.state().items()}
-    for name, optimiser in agent.networks.optimisers().items():
-        state |= {f"{name}.{key}": tensor.numpy().tobytes() for key, tensor in optimiser.state().items()}
+    for optimiser in agent.networks.optimisers():
+        state |= {key: tensor.numpy().tobytes() for key, tensor in optimiser.state().items()}
     rows = training.replay.rows(np.zeros_like(training.replay.span.end))
     state |= {name: b"".join(piece.tobytes() for piece in pieces) for name, pieces in rows.items()}
     return state | {"counts": (training.step, training.iteration, training.updates), "lines": training.log.lines}

@@ -85,12 +85,17 @@ def test_the_predicted_memory_of_networks_is_that_after_an_update(preset, method
     agent.learn(60)
     networks = agent.networks
     tensors = list(networks.state().values())
-    for optimiser in networks.optimisers().values():
+    for optimiser in networks.optimisers():
         tensors += optimiser.state().values()
-        tensors += [weight.grad for weight in optimiser.network.parameters() if weight.grad is not None]
+        tensors += [
+            weight.grad
+            for network in optimiser.networks.values()
+            for weight in network.parameters()
+            if weight.grad is not None
+        ]
     without_gradient = sum(
         weight.nbytes
-        for optimiser in networks.optimisers().values()
+        for optimiser in networks.optimisers()
         for optimiser in (optimiser.main, *optimiser.head_optimisers)
         for group in optimiser.param_groups
         for weight in group["params"]

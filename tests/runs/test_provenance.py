@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from monotau.runs import provenance
-from monotau.runs.provenance import commit, describe, processor, record_start
+from monotau.runs.provenance import commit, describe, processor, record_start, was_compiled
 
 CPU = torch.device("cpu")
 
 
 def test_every_start_is_recorded_and_earlier_records_stay(tmp_path):
-    record_start(tmp_path, 0, CPU)
-    record_start(tmp_path, 400, CPU)
+    assert was_compiled(tmp_path) is None
+    record_start(tmp_path, 0, CPU, compiled=True)
+    assert was_compiled(tmp_path) is True
+    record_start(tmp_path, 400, CPU, compiled=False)
+    assert was_compiled(tmp_path) is False
     starts = json.loads((tmp_path / "provenance.json").read_text())["starts"]
     assert [start["step"] for start in starts] == [0, 400]
     assert starts[0]["packages"]["torch"] == version("torch")
@@ -32,7 +35,8 @@ def test_packages_that_are_not_installed_are_left_out(monkeypatch):
 @pytest.mark.parametrize("held", ['{"starts": 3}', '{"starts": [1, {"step": 7}]}', "{}"])
 def test_a_malformed_provenance_record_keeps_only_its_valid_starts(tmp_path, held):
     (tmp_path / "provenance.json").write_text(held)
-    record_start(tmp_path, 9, CPU)
+    assert was_compiled(tmp_path) is None
+    record_start(tmp_path, 9, CPU, compiled=False)
     starts = json.loads((tmp_path / "provenance.json").read_text())["starts"]
     assert [start["step"] for start in starts] == ([7, 9] if "7" in held else [9])
 

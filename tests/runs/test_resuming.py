@@ -3,6 +3,7 @@
 import errno
 import io
 import shutil
+from contextlib import nullcontext
 from importlib.metadata import version
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ from rich.console import Console
 from monotau import train_agent
 from monotau.config.presets import PRESETS
 from monotau.errors import ConfigError, Divergence, StorageFault
+from monotau.learning import agent_networks
 from monotau.learning.train import Training
 from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints
@@ -130,6 +132,26 @@ def test_a_damaged_generation_is_set_aside_and_written_again(tmp_path, monkeypat
     assert "resuming from step 180" in text
     assert differences(end_of(tmp_path / "whole"), end_of(tmp_path / "run")) == []
     assert newest.with_name(f"{newest.name}.damaged").is_dir()
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+def test_a_resumed_run_compiles_as_before_whatever_auto_would_choose_now(at_first, tmp_path, monkeypatch):
+    compiled, real = [], runner.Training.evaluate
+    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
+
+    def crash(training):
+        raise Crash
+
+    for now, evaluate in ((at_first, crash), (not at_first, real)):
+        monkeypatch.setattr(agent_networks, "settle_compile", lambda *_, now=now, **__: now)
+        monkeypatch.setattr(runner.Training, "evaluate", evaluate)
+        with pytest.raises(Crash) if evaluate is crash else nullcontext():
+            text = told(tmp_path / "run", short_run())
+    assert "resuming" in text
+    assert ("compiling the update" in text) is at_first
+    assert len(compiled) == (2 if at_first else 0)  # once at each start
+    starts = read_json(tmp_path / "run" / "provenance.json")["starts"]
+    assert [start["compiled"] for start in starts] == [at_first, at_first]
 
 
 def test_another_version_resumes_with_a_warning(whole, tmp_path, monkeypatch):

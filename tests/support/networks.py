@@ -1,17 +1,20 @@
 """Networks small enough to check by hand, and batches to train them on."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
 from monotau.envs.spec import ObservationSpec
-from monotau.networks import HEADS, HeadConfig, TorsoConfig
+from monotau.explorers import Explorer, ExplorerConfig
+from monotau.explorers.epsilon_greedy import GreedyExplorer
+from monotau.networks import HEADS, Estimate, HeadConfig, Network, TorsoConfig
 from monotau.networks.factory import NetworkFactory
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.layers import Layers
-from monotau.networks.optimiser import OptimiserConfig
+from monotau.networks.optimiser import NetworkOptimiser, OptimiserConfig
 from monotau.networks.torsos.mlp import Mlp
 from monotau.replay import Batch
 
@@ -108,3 +111,46 @@ def random_batch(size: int = 9, actions: int = 3, seed: int = 0, masked: bool = 
         masks=random_masks(rng, taken, actions),
         next_masks=random_masks(rng, later, actions),
     )
+
+
+class WatchingExplorer(GreedyExplorer):
+    """Asks for the target's distributions of the sampled pairs, and keeps them."""
+
+    wants_target = True
+
+    def __init__(self) -> None:
+        self.seen: list[Estimate | None] = []
+
+    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
+        self.seen.append(target)
+
+
+@dataclass(frozen=True)
+class Watching(ExplorerConfig):
+    """Settings of an explorer that only watches."""
+
+    def build(self, factory: NetworkFactory, online: Network, target: Network) -> WatchingExplorer:
+        return WatchingExplorer()
+
+
+_optimisers: WeakKeyDictionary[Explorer, NetworkOptimiser] = WeakKeyDictionary()
+
+
+def taught(config: ExplorerConfig, factory: NetworkFactory, online: Network, target: Network) -> Explorer:
+    """Return an explorer that `teach` can train without a learner."""
+    explorer = config.build(factory, online, target)
+    _optimisers[explorer] = factory.make_optimiser(explorer.trained())
+    return explorer
+
+
+def teach(explorer: Explorer, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
+    """Train an explorer on a batch as a learner does."""
+    loss = explorer.loss(batch, target, generator)
+    assert loss is not None
+    _optimisers[explorer].step(loss)
+    explorer.learn(batch, generator)
+
+
+def stop_training(explorer: Explorer) -> None:
+    """Set the step size of the networks that an explorer trains with the learner's to zero."""
+    _optimisers[explorer].main.param_groups[0]["lr"] = 0.0

@@ -73,6 +73,8 @@ def _checked(value: Any, hint: Any, path: str) -> Any:
         value = value.item()
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
+        if type(value) is bool and {"on", "off"} <= {*arguments}:  # YAML reads the words on and off as booleans
+            value = "on" if value else "off"
         if _checked(value, str, path) not in arguments:
             raise unknown_name(path, value, arguments)
         return value

@@ -94,6 +94,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "iqn": Preset(head=Iqn(), n_step=1, double_q=False),
     "iqn-star": Preset(head=IQN_STAR),
+    "iqn-8": Preset(head=Iqn(online_fractions=8, target_fractions=8, action_fractions=8)),
     "iqn-dpe": Preset(head=IQN_STAR, explorer=Dpe()),
     "iqn-dltv": Preset(head=IQN_STAR, explorer=Dltv()),
     "incremental-iqn": Preset(

@@ -13,6 +13,7 @@ from monotau.envs.config import EnvConfig
 from monotau.errors import ConfigError, check_least, check_positive
 from monotau.explorers import EXPLORERS, EpsilonSchedule, ExplorerConfig
 from monotau.networks import HEADS, TORSOS, HeadConfig, TorsoConfig
+from monotau.networks.compile import CompileSetting
 from monotau.networks.optimiser import OptimiserConfig
 from monotau.replay import REPLAYS, ReplayConfig, Uniform
 
@@ -150,8 +151,9 @@ class Config:
     """Precision of matrix products; bf16 keeps the weights in fp32, and auto uses bf16 if the hardware supports it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the networks; auto uses a GPU if there is one."""
-    compile: bool = False
-    """Compile the update with torch.compile; if that fails, the run prints a warning and continues uncompiled."""
+    compile: CompileSetting = "auto"
+    """Compile the update with torch.compile; auto does so for vectors and discrete states on a CPU with a C++ compiler,
+    if the run has at least 50,000 updates. If compiling fails, the run prints a warning and continues uncompiled."""
     actors: int = 0
     """Ray processes that collect experience while this process learns, each in env.num_envs environments; 0: none."""
     threads: int = 1
@@ -187,6 +189,11 @@ class Config:
                     f"{name} is {getattr(self, name)}, but must be a multiple of env.num_envs ({self.env.num_envs}): "
                     "all environments are stepped together."
                 )
+
+    @property
+    def planned_updates(self) -> int:
+        """The number of updates in `steps` steps."""
+        return max(0, self.steps - self.replay.warmup_steps) // self.update.every_steps
 
     @property
     def lanes(self) -> int:

@@ -102,7 +102,7 @@ class RolloutActor:
     """
 
     def __init__(self, config: Config, source: EnvSource | None, number: int, life: int) -> None:
-        self._config = replace(config, device="cpu", compile=False)
+        self._config = replace(config, device="cpu", compile="off")
         self._source = source
         self._name = f"actor {number}" if not life else f"actor {number}, life {life}"
         self._networks: AgentNetworks | None = None

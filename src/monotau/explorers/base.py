@@ -1,7 +1,7 @@
 """The contract of an explorer: it scores actions, and may learn from sampled batches."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -18,7 +18,7 @@ class Explorer(ABC):
     """Scores actions for acting; the policy adds epsilon's random actions on top of every explorer."""
 
     wants_target: bool = False
-    """Whether `learn` needs the target network's distributions of the sampled states and actions."""
+    """Whether `loss` needs the target network's distributions of the sampled states and actions."""
 
     wants_spread: bool = False
     """Whether `scores` needs the predicted distributions; their means alone are cheaper for some heads."""
@@ -43,8 +43,19 @@ class Explorer(ABC):
     ) -> Float[Tensor, "B A"]:
         """Return the exploration bonus of every action, before it is weighted."""
 
-    def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
-        """Learn from a sampled batch; nothing by default."""
+    def trained(self) -> dict[str, Network]:
+        """Return the networks that `loss` trains, by name; none by default."""
+        return {}
+
+    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> Float[Tensor, ""] | None:
+        """Return the loss of the `trained` networks on a sampled batch; none by default.
+
+        The learner adds it to its own loss, so that one backward pass and one optimiser step serve all networks.
+        """
+        return None
+
+    def learn(self, batch: Batch, generator: torch.Generator) -> None:
+        """Learn from a sampled batch after that step; nothing by default."""
         return
 
     def rescale(self, factor: float) -> None:
@@ -67,9 +78,9 @@ class Explorer(ABC):
         """Add the statistics that another explorer's `drain_stats` returned; nothing by default."""
         return
 
-    def optimisers(self) -> dict[str, NetworkOptimiser]:
-        """Return all optimisers by name; none by default."""
-        return {}
+    def optimisers(self) -> Sequence[NetworkOptimiser]:
+        """Return the optimisers of `learn`; none by default."""
+        return ()
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that was learned, by name; nothing by default."""

@@ -5,7 +5,7 @@ ensembles (Zanger et al. 2024, arXiv 2306.07124) propagate a W1 disagreement in 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -89,7 +89,7 @@ class DeepDpeExplorer(Explorer):
         }
         for network in self.networks.values():
             network.torso.body = nn.Sequential(self.input_scale, network.torso.body).to(factory.device)
-        self.optimiser, self.future_optimiser = base.make_optimiser(self.predictor), base.make_optimiser(self.future)
+        self.future_optimiser = base.make_optimiser({"future": self.future})
         self.unit = torch.zeros((), device=factory.device)  # mean distance before learning; 0: not yet measured
         self.measured = False  # the same as unit > 0, without a GPU synchronisation
         self.recent_bonuses: list[Tensor] = []
@@ -126,11 +126,20 @@ class DeepDpeExplorer(Explorer):
         self.recent_bonuses.append(of_allowed(bonus, masks).mean())
         return prediction.mean() + self.config.c * bonus
 
-    def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
-        """Take one step of the predictor towards the random target, and one of U towards its bootstrapped target."""
+    def trained(self) -> dict[str, Network]:
+        """Return the predictor."""
+        return {"predictor": self.predictor}
+
+    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> Float[Tensor, ""]:
+        """Return the predictor's loss against the random target."""
         if not self.measured:
             self._measure(batch, generator)
-        self.optimiser.step(loss := self._predictor_loss(batch, generator))
+        loss = self._predictor_loss(batch, generator)
+        self.recent_losses.append(loss.detach())
+        return loss
+
+    def learn(self, batch: Batch, generator: torch.Generator) -> None:
+        """Take one step of U towards its bootstrapped target, which uses the predictor's newest weights."""
         with torch.no_grad():
             ahead = self.novelty(batch.next_observations, generator)
             ahead = ahead + values_of(self.future_target, batch.next_observations)
@@ -141,7 +150,6 @@ class DeepDpeExplorer(Explorer):
         with torch.no_grad():
             for target_weight, weight in zip(self.future_target.parameters(), self.future.parameters(), strict=True):
                 target_weight.lerp_(weight, self.config.future_rate)
-        self.recent_losses.append(loss.detach())
 
     def _predictor_loss(self, batch: Batch, generator: torch.Generator) -> Float[Tensor, ""]:
         """Mean square of the W1 distances of the sampled actions, over all views.
@@ -174,9 +182,9 @@ class DeepDpeExplorer(Explorer):
         """Return the mean bonus over the actions scored since the last call, and the predictor's mean loss."""
         return drain_means(bonus_mean=self.recent_bonuses, predictor_loss=self.recent_losses)
 
-    def optimisers(self) -> dict[str, NetworkOptimiser]:
-        """Return the optimisers of the predictor and of U."""
-        return {"predictor": self.optimiser, "future": self.future_optimiser}
+    def optimisers(self) -> Sequence[NetworkOptimiser]:
+        """Return the optimiser of U."""
+        return (self.future_optimiser,)
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights of all four networks, the input scale and the unit of distance."""

@@ -20,7 +20,6 @@ from monotau.networks import Estimate, HeadConfig, Network, Role
 from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.masks import of_allowed
-from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import Batch
 
 
@@ -61,7 +60,7 @@ class Dpe(ExplorerConfig):
 
 
 class DpeExplorer(Explorer):
-    """Owns the predictor, its optimiser and the running moments of the bonus."""
+    """Owns the predictor and the running moments of the bonus."""
 
     def __init__(self, config: Dpe, factory: NetworkFactory, target: Network) -> None:
         self.config = config
@@ -73,7 +72,6 @@ class DpeExplorer(Explorer):
         )
         self.target = target if self.wants_target else base.make("frozen target")
         self.predictor = base.make("predictor")
-        self.optimiser = base.make_optimiser(self.predictor)
         # Count, mean and sum of squared deviations (Welford) of all bonuses computed while acting.
         self.moments = torch.zeros(3, dtype=torch.float64)
         self._new_moments = torch.zeros(3, dtype=torch.float64)  # of the bonuses since the last `drain_stats`
@@ -132,8 +130,12 @@ class DpeExplorer(Explorer):
         """Add the moments of another explorer's bonuses."""
         self.moments = merged(self.moments, stats["moments"])
 
-    def learn(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
-        """Take one step of the predictor towards the target's distributions of the sampled states and actions."""
+    def trained(self) -> dict[str, Network]:
+        """Return the predictor."""
+        return {"predictor": self.predictor}
+
+    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> Float[Tensor, ""]:
+        """Return the predictor's loss against the target's distributions of the sampled states and actions."""
         rows = math.ceil(self.config.predictor_fraction * len(batch.actions))
         observations, actions = batch.observations[:rows], batch.actions[:rows]
         if self.config.target == "frozen":
@@ -148,8 +150,8 @@ class DpeExplorer(Explorer):
         fractions = self.predictor.fractions(Role.LEARN, rows, generator)
         losses, side = self._losses(observations, actions, fractions, target)
         loss = losses.mean()
-        self.optimiser.step(loss if side is None else loss + side)
         self.recent_losses.append(loss.detach())
+        return loss if side is None else loss + side
 
     def losses(
         self,
@@ -184,10 +186,6 @@ class DpeExplorer(Explorer):
     def metrics(self) -> dict[str, float]:
         """Return the mean bonus over the actions scored since the last call, and the predictor's mean loss."""
         return drain_means(bonus_mean=self.recent_bonuses, predictor_loss=self.recent_losses)
-
-    def optimisers(self) -> dict[str, NetworkOptimiser]:
-        """Return the predictor's optimiser."""
-        return {"predictor": self.optimiser}
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights of the predictor and of a frozen target, and the moments."""

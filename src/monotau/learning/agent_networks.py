@@ -1,6 +1,6 @@
 """The networks of an agent, its policies, and the device they run on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,11 +11,12 @@ from monotau.errors import ConfigError
 from monotau.learning.learner import Learner
 from monotau.learning.policy import Policy
 from monotau.learning.return_unit import ReturnUnit
-from monotau.networks.compile import Compiler
+from monotau.networks.compile import Compiler, settle_compile
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.inputs import InputScaling
 from monotau.networks.layers import Layers, settle_precision
 from monotau.networks.optimiser import NetworkOptimiser
+from monotau.networks.torsos.mlp import Mlp
 from monotau.replay import Replay
 
 
@@ -42,12 +43,22 @@ class AgentNetworks:
             config.optimiser,
             config.seed,
             device,
-            Compiler(wanted=config.compile),
+            Compiler(
+                wanted=settle_compile(
+                    config.compile,
+                    updates=config.planned_updates,
+                    convolutions=not isinstance(config.torso, Mlp),
+                    device=device,
+                )
+            ),
             scaling,
         )
+        self.compiler = factory.compiler
         self.device, self.scaling, self.unit = factory.device, scaling, ReturnUnit(config.return_scale)
-        self.learner = Learner(factory, double_q=config.double_q, averaged=config.update.average > 0)
-        self.explorer = config.explorer.build(factory, self.learner.online, self.learner.target)
+        self.learner = Learner(
+            factory, double_q=config.double_q, explorer=config.explorer, averaged=config.update.average > 0
+        )
+        self.explorer = self.learner.explorer
         self.exploration_policy = Policy(self.learner.online, actions, self.explorer)
         # A running average of the weights is a steadier policy, because it leaves out the noise of the last updates.
         self.evaluated = self.learner.average or self.learner.online
@@ -95,8 +106,8 @@ class AgentNetworks:
     def memory(self) -> int:
         """Return the bytes of all weights, gradients and optimiser states."""
         weights = sum(tensor.nbytes for tensor in self.state().values())
-        return weights + sum(optimiser.memory() for optimiser in self.optimisers().values())
+        return weights + sum(optimiser.memory() for optimiser in self.optimisers())
 
-    def optimisers(self) -> dict[str, NetworkOptimiser]:
-        """Return all optimisers by the network they train."""
-        return {"online": self.learner.optimiser} | self.explorer.optimisers()
+    def optimisers(self) -> Sequence[NetworkOptimiser]:
+        """Return the optimiser of the learner's step, and those of the explorer."""
+        return self.learner.optimiser, *self.explorer.optimisers()

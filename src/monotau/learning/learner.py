@@ -9,11 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from monotau.distributions import Distribution
+from monotau.explorers import EpsilonGreedy, ExplorerConfig
 from monotau.networks import Constants, Estimate, Network, Role
 from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.masks import allowed_scores
 from monotau.replay import Batch, Priority
+
+EPSILON_GREEDY = EpsilonGreedy()
 
 
 class Draws(NamedTuple):
@@ -29,46 +32,58 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Update:
-    """Results of an update that the replay and the explorer need."""
+    """Results of an update that the replay and the log need."""
 
     losses: Float[Tensor, " B"]
     """Loss of each transition, without importance weights."""
     priorities: Float[Tensor, " B"]
     """The losses, or the absolute TD errors between the means of prediction and target if these were asked for."""
-    current: Estimate | None
-    """The target network's distributions of the sampled states and actions, if asked for."""
 
 
 class Learner:
-    """Fits the online network to Bellman targets from the target network."""
+    """Fits the online network to Bellman targets from the target network, and the explorer's networks beside it."""
 
-    def __init__(self, factory: NetworkFactory, *, double_q: bool, averaged: bool = False) -> None:
+    def __init__(
+        self,
+        factory: NetworkFactory,
+        *,
+        double_q: bool,
+        explorer: ExplorerConfig = EPSILON_GREEDY,
+        averaged: bool = False,
+    ) -> None:
         """Make the networks; if `averaged`, also one for a running average of the online weights."""
         self.online = factory.make("online")
         self.target = factory.make("online").requires_grad_(False)
         self.average = factory.make("online").requires_grad_(False) if averaged else None
-        self.optimiser = factory.make_optimiser(self.online)
+        self.explorer = explorer.build(factory, self.online, self.target)
+        self.optimiser = factory.make_optimiser({"online": self.online} | self.explorer.trained())
         self.double_q, self.scaling = double_q, factory.scaling
+        # Collecting the weights takes longer than averaging those of a small network.
+        self._weights: dict[str, list[Tensor]] = {
+            name: list(network.parameters()) for name, network in self._networks.items()
+        }
         self._losses = Compiled(self.losses, factory.compiler)
 
-    def update(
-        self, batch: Batch, generator: torch.Generator, *, with_current: bool, priority: Priority | None = None
-    ) -> Update:
-        """Take one step on a batch; `with_current` also returns the target's distributions of the sampled pairs."""
+    def update(self, batch: Batch, generator: torch.Generator, *, priority: Priority | None = None) -> Update:
+        """Take one step of all networks on a batch."""
         if self.scaling is not None:
             self.scaling.observe(batch.observations)
         for network in (self.online, self.target):
             network.resample_noise(generator)
+        with_current = self.explorer.wants_target
         draws = self.draw(len(batch.actions), generator, with_current=with_current)
         losses, side, current, errors = self._losses(
             batch, draws, self.target.cached_constants(), with_current=with_current, with_errors=priority == "td"
         )
-        loss = (losses * batch.weights).mean()
-        self.optimiser.step(loss if side is None else loss + side)
+        total = (losses * batch.weights).mean()
+        for part in (side, self.explorer.loss(batch, current, generator)):
+            total = total if part is None else total + part
+        self.optimiser.step(total)
+        self.explorer.learn(batch, generator)
         for network in (self.online, self.target):
             network.resample_noise(None)
         losses = losses.detach()
-        return Update(losses, losses if errors is None else errors, current)
+        return Update(losses, losses if errors is None else errors)
 
     def draw(self, size: int, generator: torch.Generator, *, with_current: bool) -> Draws:
         """Draw the fractions of an update."""
@@ -144,19 +159,20 @@ class Learner:
 
     def sync(self, share: float = 1.0) -> None:
         """Move the target network's weights by a share of the way towards the online network's; 1 copies them."""
-        self._approach(self.target, share)
+        self._approach("target", share)
 
     def update_average(self, share: float) -> None:
         """Move the averaged weights, if there are any, by a share of the way towards the online network's."""
         if self.average is not None:
-            self._approach(self.average, share)
+            self._approach("average", share)
 
     @torch.no_grad()
-    def _approach(self, network: Network, share: float) -> None:
+    def _approach(self, name: str, share: float) -> None:
+        network = self._networks[name]
         if share == 1:
             network.load_state_dict(self.online.state_dict())
         else:
-            torch._foreach_lerp_(list(network.parameters()), list(self.online.parameters()), share)
+            torch._foreach_lerp_(self._weights[name], self._weights["online"], share)
         network.invalidate_cache()
 
     @property

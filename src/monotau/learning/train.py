@@ -113,7 +113,7 @@ class Training:
         config, learner, explorer = self.config, self.networks.learner, self.networks.explorer
         sampling_rng = numpy_stream(config.seed, "replay", self.iteration)
         learning_rng = torch_stream(config.seed, "learn", self.iteration)
-        optimisers, polyak = tuple(self.networks.optimisers().values()), config.update.sync == "average"
+        optimisers, polyak = self.networks.optimisers(), config.update.sync == "average"
         window = _Window(self.step, self.updates)
         explorer.metrics()  # discard averages from before this window
         try:
@@ -131,10 +131,7 @@ class Training:
                         for _ in range(passed(before, self.step, config.update.every_steps)):
                             batch = self._sample(sampling_rng)
                             self.batch = batch
-                            update = learner.update(
-                                batch, learning_rng, with_current=explorer.wants_target, priority=self.replay.priority
-                            )
-                            explorer.learn(batch, update.current, learning_rng)
+                            update = learner.update(batch, learning_rng, priority=self.replay.priority)
                             if self.replay.priority is not None:
                                 self.replay.update(batch.index, update.priorities.cpu().numpy())
                             if polyak:

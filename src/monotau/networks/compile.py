@@ -1,16 +1,39 @@
 """torch.compile for the hot functions of a run, with a fallback to eager mode when it fails."""
 
+import os
+import shutil
 import warnings
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from monotau.errors import in_one_line
 
+CompileSetting = Literal["auto", "on", "off"]
+
+LEAST_UPDATES = 50_000
+"""Updates from which compiling saves a tenth of a run with a small network on a CPU: docs/performance.md."""
+
 P = ParamSpec("P")
 R = TypeVar("R", bound=tuple[Any, ...])
+
+
+def settle_compile(wanted: CompileSetting, *, updates: int, convolutions: bool, device: torch.device) -> bool:
+    """Return whether to compile: for `auto`, where it is known to pay.
+
+    That is a long run of a network without convolutions on a CPU with a C++ compiler. Large networks spend their time
+    in products, which gain nothing.
+    """
+    if wanted != "auto":
+        return wanted == "on"
+    return device.type == "cpu" and not convolutions and updates >= LEAST_UPDATES and has_cpp_compiler()
+
+
+def has_cpp_compiler() -> bool:
+    """Whether the C++ compiler that torch.compile would call is installed."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++") if name)
 
 
 class Compiler:

@@ -45,9 +45,9 @@ class NetworkFactory:
         network.device = self.device
         return network.to(self.device)
 
-    def make_optimiser(self, network: Network) -> NetworkOptimiser:
-        """Make the optimiser of a network."""
-        return NetworkOptimiser(network, self.optimiser)
+    def make_optimiser(self, networks: Mapping[str, Network]) -> NetworkOptimiser:
+        """Make the optimiser of some networks, which are trained in one step."""
+        return NetworkOptimiser(networks, self.optimiser)
 
 
 V = TypeVar("V")

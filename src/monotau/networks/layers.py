@@ -1,11 +1,12 @@
 """Layers that heads share: linear layers with optional noise, output layers per action, and cosine embeddings."""
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +23,7 @@ HE_GAIN = math.sqrt(2)
 """A ReLU halves the mean square of a signal, and weights drawn with this gain double it again."""
 
 LARGE_PRODUCT = 4_000_000
-"""Multiply-adds above which a faster library is worth a copy of the inputs."""
+"""Multiply-adds above which a faster library is worth the longer call."""
 
 OUTPUT_GAIN = 0.1
 """Gain of an output layer: all actions start with nearly equal values, so that none is preferred before learning."""
@@ -92,26 +93,68 @@ def product(
     inputs: Float[Tensor, "*batch I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*batch O"]:
     """Apply weights and biases to inputs, with the library that is faster at this size."""
-    if (
-        torch.compiler.is_compiling()
-        or inputs.numel() * len(weight) < LARGE_PRODUCT
-        or inputs.device.type != "cpu"
-        or inputs.dtype != torch.float32
-        or not onednn_is_faster()
-        or torch.is_autocast_enabled("cpu")
-    ):
+    if not suits_onednn(inputs, weight):
         return F.linear(inputs, weight, bias)
-    return F.linear(inputs.to_mkldnn(), weight, bias).to_dense()
+    outputs: Tensor = _OneDnnProduct.apply(inputs.flatten(0, -2), weight, bias)
+    return outputs.view(*inputs.shape[:-1], len(weight))
+
+
+def product_without_gradient(rows: Float[Tensor, "R I"], weight: Float[Tensor, "O I"]) -> Float[Tensor, "R O"]:
+    """Apply weights to rows like `product`, inside of a formula that has its own gradient."""
+    return onednn_linear(rows, weight) if suits_onednn(rows, weight) else F.linear(rows, weight)
+
+
+def suits_onednn(inputs: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is the faster library for a product, and can compute it."""
+    return (
+        inputs.numel() * len(weight) >= LARGE_PRODUCT
+        and not torch.compiler.is_compiling()
+        and inputs.device.type == "cpu"
+        and inputs.dtype == torch.float32
+        and onednn_is_faster()
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+class _OneDnnProduct(torch.autograd.Function):
+    """A linear layer by oneDNN on dense tensors; torch's own way to oneDNN copies inputs and outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Apply weights and biases."""
+        ctx.save_for_backward(inputs, weight)
+        ctx.set_materialize_grads(False)
+        return onednn_linear(inputs, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients of inputs, weights and biases, with two more products."""
+        (inputs, weight), (gradient,) = ctx.saved_tensors, gradients
+        if gradient is None:  # as on the target's side of a loss
+            return None, None, None
+        of_inputs, of_weight, of_bias = ctx.needs_input_grad
+        return (
+            onednn_linear(gradient, weight.t()) if of_inputs else None,
+            onednn_linear(gradient.t(), inputs.t()) if of_weight else None,
+            gradient.sum(dim=0) if of_bias else None,
+        )
+
+
+def onednn_linear(
+    rows: Float[Tensor, "R I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
+) -> Float[Tensor, "R O"]:
+    """Apply weights and biases by the operator that torch's compiler uses for linear layers on CPUs."""
+    outputs: Tensor = torch.ops.mkldnn._linear_pointwise.default(rows, weight, bias, "none", [], "")
+    return outputs
 
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether oneDNN halves the time of large products, copies included, as on AMD processors with AVX-512.
+    """Whether oneDNN halves the time of large products, as on AMD processors with AVX-512.
 
     There MKL, which torch uses for dense tensors, leaves half of the vector width unused.
     """
-    flags = cpu_flags()
-    return torch.backends.mkldnn.is_available() and {"AuthenticAMD", "avx512f"} <= flags
+    return {"AuthenticAMD", "avx512f"} <= cpu_flags() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def cpu_flags() -> set[str]:
@@ -241,6 +284,11 @@ class ActionLayer(nn.Module):
         (rows if output is None else rows[:, output]).add_(offset)
 
 
+def cosine_table(points: Sequence[float], cosines: int) -> Float[Tensor, "K C"]:
+    """Return the cosines of fixed fractions, which are computed once."""
+    return torch.tensor([[math.cos(math.pi * i * point) for i in range(1, cosines + 1)] for point in points])
+
+
 class CosineEmbedding(nn.Module):
     """IQN's embedding of fractions: ReLU(Linear(cos(pi * i * tau))) for i = 1..cosines."""
 
@@ -252,7 +300,14 @@ class CosineEmbedding(nn.Module):
         self.register_buffer("frequencies", math.pi * torch.arange(1, cosines + 1), persistent=False)
         self.frequencies: Tensor
 
+    def cosines(self, taus: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch C"]:
+        """Return the cosines of each fraction, which do not depend on the weights."""
+        return torch.cos(taus[..., None] * self.frequencies)
+
     def forward(self, taus: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch D"]:
         """Embed each fraction."""
-        embedded: Tensor = F.relu(self.linear(torch.cos(taus[..., None] * self.frequencies)))
-        return embedded
+        return self.embed(self.cosines(taus))
+
+    def embed(self, cosines: Float[Tensor, "*batch C"]) -> Float[Tensor, "*batch D"]:
+        """Embed the fractions that have these cosines."""
+        return F.relu(product(cosines, self.linear.weight, self.linear.bias))

@@ -1,7 +1,7 @@
 """The optimiser of a network: its settings, its steps and its state."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,89 +42,95 @@ class OptimiserConfig:
 
 
 class NetworkOptimiser:
-    """The optimiser of one network, and any that its head makes for weights of its own."""
+    """The optimiser of some networks, which are trained in one step, and any that their heads make for own weights."""
 
-    def __init__(self, network: Network, config: OptimiserConfig) -> None:
-        self.network, self.config = network, config
-        self.head_optimisers = network.head.optimisers()
-        taken = {
-            parameter
-            for optimiser in self.head_optimisers
-            for group in optimiser.param_groups
-            for parameter in group["params"]
+    def __init__(self, networks: Mapping[str, Network], config: OptimiserConfig) -> None:
+        self.networks, self.config = networks, config
+        self._weights = [weight for network in networks.values() for weight in network.parameters()]
+        of_heads: dict[torch.optim.Optimizer, dict[str, Tensor]] = {
+            optimiser: _places(f"{name}.{number}", weights_of(optimiser))
+            for name, network in networks.items()
+            for number, optimiser in enumerate(network.head.optimisers(), start=1)
         }
-        self._parameters = list(network.parameters())  # collecting them takes as long as a small layer
-        rest = [parameter for parameter in self._parameters if parameter not in taken]
+        taken = {weight for places in of_heads.values() for weight in places.values()}
+        rest: dict[str, Tensor] = {}
+        for name, network in networks.items():
+            rest |= _places(f"{name}.0", [weight for weight in network.parameters() if weight not in taken])
         rate, epsilon = config.learning_rate, config.epsilon
         self.main: torch.optim.Optimizer
         if config.method == "adam":
-            self.main = torch.optim.Adam(rest, lr=rate, eps=epsilon, fused=True)
+            self.main = torch.optim.Adam(rest.values(), lr=rate, eps=epsilon, fused=True)
         else:
-            self.main = torch.optim.RMSprop(rest, lr=rate, eps=epsilon, alpha=0.95, centered=True)
+            self.main = torch.optim.RMSprop(rest.values(), lr=rate, eps=epsilon, alpha=0.95, centered=True)
+        self.head_optimisers = tuple(of_heads)
+        self._places = {self.main: rest} | of_heads  # the weights of each optimiser, in its order, by name
 
     def set_progress(self, share_done: float) -> None:
-        """Set the step size for a share of the run; the head's own optimisers keep theirs."""
+        """Set the step size for a share of the run; the heads' own optimisers keep theirs."""
         rate = self.config.rate(share_done)
         for group in self.main.param_groups:
             group["lr"] = rate
 
     def step(self, loss: Tensor) -> None:
         """Take one step down the gradient of a scalar loss; raise Divergence first if anything is NaN or infinite."""
-        for parameter in self._parameters:
-            parameter.grad = None
+        for weight in self._weights:
+            weight.grad = None
         loss.backward()
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        gradients = [weight.grad for weight in self._weights if weight.grad is not None]
         # A sum is not finite if any of its terms is not: this is cheaper than a norm, with one GPU synchronisation.
         # It must come before the step, which would otherwise destroy the weights.
         if not math.isfinite((loss.detach() + torch.stack([gradient.sum() for gradient in gradients]).sum()).item()):
             steepest = nn.utils.get_total_norm(gradients, math.inf)
             raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")
-        for optimiser in self._optimisers:
+        for optimiser in self._places:
             optimiser.step()
-        self.network.invalidate_cache()
-
-    @property
-    def _optimisers(self) -> tuple[torch.optim.Optimizer, ...]:
-        return self.main, *self.head_optimisers
+        for network in self.networks.values():
+            network.invalidate_cache()
 
     def memory(self) -> int:
         """Return the bytes of gradients and optimiser state, both allocated at the first step."""
         total = 0
-        for optimiser in self._optimisers:
+        for optimiser, places in self._places.items():
             full_size = _state_fields(optimiser).values()
             wide, scalar = sum(full_size), len(full_size) - sum(full_size)
-            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
-            total += sum(weight.nbytes * (1 + wide) + SCALAR_BYTES * scalar for weight in weights)
+            total += sum(weight.nbytes * (1 + wide) + SCALAR_BYTES * scalar for weight in places.values())
         return total
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state of the optimisers, named by the numbers of optimiser and weight."""
+        """Return the state of the optimisers, named by network and the numbers of optimiser and weight in it."""
         return {
-            f"{number}.{weight}.{name}": value
-            for number, optimiser in enumerate(self._optimisers)
-            for weight, memory in optimiser.state_dict()["state"].items()
-            for name, value in memory.items()
+            f"{place}.{name}": value
+            for optimiser, places in self._places.items()
+            for place, weight in places.items()
+            for name, value in optimiser.state.get(weight, {}).items()
         }
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
         left = dict(tensors)
-        for number, optimiser in enumerate(self._optimisers):
-            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
+        for optimiser, places in self._places.items():
             fields = _state_fields(optimiser)
             memories: dict[int, dict[str, Tensor]] = {}
-            for index, weight in enumerate(weights):
-                memory = {name: left.pop(key) for name in fields if (key := f"{number}.{index}.{name}") in left}
+            for index, (place, weight) in enumerate(places.items()):
+                memory = {name: left.pop(key) for name in fields if (key := f"{place}.{name}") in left}
                 if any(memory[name].shape != (weight.shape if wide else ()) for name, wide in fields.items() if memory):
-                    raise RuntimeError(
-                        f"the state of optimiser {number} for weight {index} has a different shape from the weight"
-                    )
+                    raise RuntimeError(f"the state of weight {place} has a different shape from the weight")
                 if memory:
                     memories[index] = memory
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": memories, "param_groups": groups})
         if left:
             raise RuntimeError(f"no optimiser has the state {', '.join(sorted(left)[:3])}")
+
+
+def weights_of(optimiser: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the weights of an optimiser in the order of its state."""
+    return [weight for group in optimiser.param_groups for weight in group["params"]]
+
+
+def _places(prefix: str, weights: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return weights by prefix and number."""
+    return {f"{prefix}.{index}": weight for index, weight in enumerate(weights)}
 
 
 def _state_fields(optimiser: torch.optim.Optimizer) -> dict[str, bool]:

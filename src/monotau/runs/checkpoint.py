@@ -106,11 +106,13 @@ class Checkpoints:
             check_alike(path / WEIGHTS, agent.networks.state())
             agent.networks.load_state(read_tensors(path / WEIGHTS))
             tensors, optimisers = read_tensors(path / TRAINING), agent.networks.optimisers()
-            known = ("replay.", *(f"optimiser.{name}." for name in optimisers))
+            known = ("replay.", *(f"optimiser.{name}." for optimiser in optimisers for name in optimiser.networks))
             if strange := next((name for name in tensors if not name.startswith(known)), None):
                 raise KeyError(f"{TRAINING} holds {brief(strange)}")
-            for name, optimiser in optimisers.items():
-                optimiser.load_state(unprefixed(f"optimiser.{name}", tensors))
+            memory = unprefixed("optimiser", tensors)
+            for optimiser in optimisers:
+                own = tuple(f"{name}." for name in optimiser.networks)
+                optimiser.load_state({name: tensor for name, tensor in memory.items() if name.startswith(own)})
             oldest = None
             for name in manifest.segments:
                 with stored_arrays(self._replay / name) as rows:
@@ -227,9 +229,9 @@ class Checkpoints:
 def _training_state(agent: Agent, training: Training) -> dict[str, np.ndarray]:
     """Return the state to resume from that is neither in the networks nor in the rows of the replay."""
     arrays = prefixed("replay", training.replay.state())
-    for name, optimiser in agent.networks.optimisers().items():
+    for optimiser in agent.networks.optimisers():
         memory = {key: tensor.detach().cpu().numpy() for key, tensor in optimiser.state().items()}
-        arrays |= prefixed(f"optimiser.{name}", memory)
+        arrays |= prefixed("optimiser", memory)
     return arrays
 
 

@@ -20,8 +20,9 @@ def diagnosis(training: Training, message: str) -> dict[str, Any]:
         "batch": {name: _range(value) for name, value in batch.items() if isinstance(value, Tensor)},
         "weights": {
             f"{owner}.{name}": _range(weight) | ({"gradient": _range(weight.grad)} if weight.grad is not None else {})
-            for owner, optimiser in training.networks.optimisers().items()
-            for name, weight in optimiser.network.named_parameters()
+            for optimiser in training.networks.optimisers()
+            for owner, network in optimiser.networks.items()
+            for name, weight in network.named_parameters()
         },
         "last_lines": training.log.lines[-LAST_LINES:],
     }

@@ -18,12 +18,23 @@ from monotau.runs.layout import PROVENANCE
 PACKAGES = ("monotau", "torch", "numpy", "gymnasium", "ale-py", "minatar")
 
 
-def record_start(directory: Path, step: int, device: torch.device) -> None:
+def record_start(directory: Path, step: int, device: torch.device, *, compiled: bool) -> None:
     """Add an entry for the start at this step to the run's provenance file; earlier entries are kept."""
+    here = {"step": step, "compiled": compiled, **describe(device)}
+    write_json(directory / PROVENANCE, {"starts": [*_starts(directory), here]})
+
+
+def was_compiled(directory: Path) -> bool | None:
+    """Return whether the last start of a run compiled its updates; None if that is not known."""
+    compiled = next((start.get("compiled") for start in reversed(_starts(directory))), None)
+    return compiled if isinstance(compiled, bool) else None
+
+
+def _starts(directory: Path) -> list[Mapping[str, Any]]:
+    """Return the entries of the run's provenance file so far."""
     path = directory / PROVENANCE
     earlier = read_json(path).get("starts") if path.exists() else []
-    starts = [start for start in earlier if isinstance(start, dict)] if isinstance(earlier, list) else []
-    write_json(path, {"starts": [*starts, {"step": step, **describe(device)}]})
+    return [start for start in earlier if isinstance(start, dict)] if isinstance(earlier, list) else []
 
 
 def describe(device: torch.device) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log, best_evaluation
 from monotau.runs.process import Stopped, locked
 from monotau.runs.progress import Display
-from monotau.runs.provenance import record_start
+from monotau.runs.provenance import record_start, was_compiled
 
 DrawFigures = Callable[[Path, Sequence[Line], Agent, Evaluation], None]
 """Draws the figures of a run into its directory, from its metrics, its agent and its last evaluation."""
@@ -112,7 +112,12 @@ def _train(
     )
     try:
         _resume(checkpoints, agent, training, directory)
-        record_start(directory, training.step, agent.networks.device)
+        compiler = agent.networks.compiler
+        if training.step and config.compile == "auto" and (before := was_compiled(directory)) is not None:
+            compiler.on = before  # so that the run ends bit for bit as without the interruption
+        record_start(directory, training.step, agent.networks.device, compiled=compiler.on)
+        if compiler.on:
+            say("compiling the update, which takes up to a minute (--compile off goes without)")
         _train_to_end(checkpoints, agent, training, directory, draw)
     except OSError as error:
         raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}.") from None

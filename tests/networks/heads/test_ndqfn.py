@@ -230,3 +230,10 @@ def test_a_custom_support_is_used():
     head = Ndqfn(support=(0.05, 0.5, 0.95), hidden=4, cosines=3).build(4, 2, Layers())
     assert head.knots.tolist() == pytest.approx([0.05, 0.5, 0.95])
     assert head(torch.rand(1, 4), torch.empty(1, 0), head.constants()).values.shape == (1, 2, 3)
+
+
+@pytest.mark.parametrize("config", [Ndqfn(cosines=5, knots=7), Ndqfn(cosines=5, support=(0.1, 0.35, 0.9))])
+def test_the_table_of_cosines_is_that_of_the_support(config):
+    head = config.build(4, 3, Layers())
+    torch.testing.assert_close(head.cosines, head.curve.increments.embedding.cosines(head.knots), rtol=0, atol=1e-5)
+    assert "cosines" not in head.state_dict()

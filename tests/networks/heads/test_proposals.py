@@ -123,7 +123,7 @@ def test_an_update_moves_the_proposals_by_their_own_optimiser(kind):
     for rate in (2.5e-9, 1e-3):
         learner = Learner(small_factory(kind(hidden=7, cosines=4, fraction_learning_rate=rate)), double_q=True)
         before = learner.online.head.proposals.linear.bias.detach().clone()
-        learner.update(random_batch(), torch.Generator().manual_seed(0), with_current=False)
+        learner.update(random_batch(), torch.Generator().manual_seed(0))
         moved[rate] = (learner.online.head.proposals.linear.bias - before).abs().max().item()
     assert 0 < moved[2.5e-9] < 1e-7
     assert 1e-4 < moved[1e-3] < 1e-1
@@ -133,15 +133,15 @@ def test_an_update_moves_the_proposals_by_their_own_optimiser(kind):
 def test_the_optimiser_of_the_fractions_is_the_centred_one(kind):
     """Two steps by hand: v and m are moving averages with 0.95, the step is g / (sqrt(v - m^2) + 1e-5)."""
     factory = small_factory(kind(hidden=7, cosines=4, fraction_learning_rate=0.1))
-    optimiser = factory.make_optimiser(factory.make("online"))
-    bias = optimiser.network.head.proposals.linear.bias
+    optimiser = factory.make_optimiser({"online": factory.make("online")})
+    bias = optimiser.networks["online"].head.proposals.linear.bias
     value, square, mean = bias.detach()[0].item(), 0.0, 0.0
     for slope in (1.0, 3.0):
         optimiser.step(bias[0] * slope)
         square, mean = 0.95 * square + 0.05 * slope**2, 0.95 * mean + 0.05 * slope
         value -= 0.1 * slope / ((square - mean**2) ** 0.5 + 1e-5)
         assert bias.detach()[0].item() == pytest.approx(value, rel=1e-4)
-    assert {name.split(".")[-1] for name in optimiser.state() if name.startswith("1.")} == {
+    assert {name.split(".")[-1] for name in optimiser.state() if name.startswith("online.1.")} == {
         "step",
         "square_avg",
         "grad_avg",

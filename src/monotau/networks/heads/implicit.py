@@ -6,7 +6,7 @@ IQN: Dabney et al. 2018, arXiv 1806.06923. NDQFN: Zhou et al. 2021, arXiv 2105.0
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from monotau.distributions import Anchor
 from monotau.errors import ConfigError, check_least
 from monotau.networks.heads.base import Constants
-from monotau.networks.layers import ActionLayer, CosineEmbedding, Layers, large_products
+from monotau.networks.layers import ActionLayer, CosineEmbedding, Layers, large_products, product_without_gradient
 
 Activation = Literal["relu", "sigmoid"]
 Increment = Literal["scaled", "relu", "softplus", "elu1"]
@@ -120,9 +120,16 @@ class Increments(nn.Module):
         # would be dead before it learns.
         self.last.shift({"relu": 1.0, "softplus": math.log(math.expm1(1.0))}.get(config.increment, 0.0))
 
-    def constants(self, taus: Float[Tensor, "*batch K"]) -> Constants:
-        """Return the factors of psi and the addends of the hidden layer, for the steps between neighbouring taus."""
-        phi = self.embedding(taus)  # *batch K D
+    def between(self, taus: Float[Tensor, "*batch K"]) -> Constants:
+        """Return the constants of the steps between neighbouring fractions."""
+        return self.constants(self.embedding.cosines(taus))
+
+    def constants(self, cosines: Float[Tensor, "*batch K C"]) -> Constants:
+        """Return the factors of psi and the addends of the hidden layer, for the steps between neighbouring fractions.
+
+        The fractions are given by their cosines, which for a fixed support are computed once.
+        """
+        phi = self.embedding.embed(cosines)  # *batch K D
         after, before = phi[..., 1:, :], phi[..., :-1, :]
         if self.shift is None:
             assert self.bias is not None  # noqa: S101  # either shift or bias is set; for the type checker
@@ -137,10 +144,55 @@ class Increments(nn.Module):
         """Return a number of any sign for each step of every action's quantile function, or of the chosen actions'."""
         factors, addends = constants
         with large_products(self.precision, features.device):
-            mixed = features[:, None, :] * factors.to(features.dtype)  # B N D
-            # In place: the B*N*H tensor is allocated once, and the gradient needs neither the product nor the sum.
-            hidden = self.mixed(mixed).add_(addends).relu_()
+            weight, _ = self.mixed.noisy_weights()
+            if self.precision == "fp32" and not torch.compiler.is_compiling():
+                hidden = mixed_layer(features, factors, weight, addends)
+            else:
+                mixed = features[:, None, :] * factors.to(features.dtype)  # B N D
+                hidden = F.relu(F.linear(mixed, weight) + addends)
         return self.last.along(hidden.float(), actions)
+
+
+def mixed_layer(
+    features: Float[Tensor, "B D"],
+    factors: Float[Tensor, "*shared N D"],
+    weight: Float[Tensor, "H D"],
+    addends: Float[Tensor, "*broadcast H"],
+) -> Float[Tensor, "B N H"]:
+    """ReLU(W (psi * phi_i) + addend_i) for each state and step; factors and addends may differ between states."""
+    hidden: Tensor = _MixedLayer.apply(features, factors, weight, addends)
+    return hidden
+
+
+class _MixedLayer(torch.autograd.Function):
+    """The layer and its gradient with one tensor of each large size; autograd would keep and fill several."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, factors: Tensor, weight: Tensor, addends: Tensor) -> Tensor:
+        """Compute the hidden units."""
+        mixed = features[:, None, :] * factors  # B N D
+        hidden = product_without_gradient(mixed.flatten(0, 1), weight)
+        hidden = hidden.view(*mixed.shape[:2], -1).add_(addends).relu_()
+        ctx.save_for_backward(features, factors, weight, mixed, hidden)
+        ctx.addends_shape = addends.shape
+        ctx.set_materialize_grads(False)
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients of features, factors, weights and addends."""
+        (gradient,) = gradients
+        if gradient is None:  # as on the target's side of a loss
+            return None, None, None, None
+        features, factors, weight, mixed, hidden = ctx.saved_tensors
+        # B N H, of W (psi * phi) + addends; `where` takes twenty times as long as autograd's own operator.
+        sums = torch.ops.aten.threshold_backward(gradient, hidden, 0)
+        rows = sums.flatten(0, 1)
+        of_weight = product_without_gradient(rows.t(), mixed.flatten(0, 1).t())
+        products = product_without_gradient(rows, weight.t()).view_as(mixed)  # B N D: of psi * phi
+        of_features = (products * factors).sum(dim=1)
+        of_factors = products.mul_(features[:, None, :]).sum_to_size(factors.shape)
+        return of_features, of_factors, of_weight, sums.sum_to_size(ctx.addends_shape)
 
 
 class Curve(nn.Module):

@@ -58,7 +58,7 @@ class IncrementalIqnHead(Head):
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
         """Return equally likely quantile estimates at the increasing fractions."""
-        between = self.curve.increments.constants(F.pad(fractions, (1, 0)))
+        between = self.curve.increments.between(F.pad(fractions, (1, 0)))
         located, steps = self.curve(features, between, actions)
         anchors, rises = located[..., None], cumulate(steps)
         if self.config.anchor == "lowest":

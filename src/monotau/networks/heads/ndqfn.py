@@ -16,7 +16,7 @@ from monotau.errors import ConfigError, check_least, check_positive
 from monotau.losses import quantile_huber
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role, both, draw_fractions
 from monotau.networks.heads.implicit import Curve, InputForm, StepConfig
-from monotau.networks.layers import Layers
+from monotau.networks.layers import Layers, cosine_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,17 +123,20 @@ class NdqfnHead(CurveHead):
     def __init__(self, config: Ndqfn, features: int, actions: int, layers: Layers) -> None:
         super().__init__()
         self.config = config
-        support = Support.of(torch.tensor(config.support or uniform_support(config.knots)), config.anchor)
+        points = config.support or uniform_support(config.knots)
+        support = Support.of(torch.tensor(points), config.anchor)
         for name in ("knots", "rates", "offsets"):
             self.register_buffer(name, getattr(support, name), persistent=False)
         self.knots: Tensor
         self.rates: Tensor
         self.offsets: Tensor
         self.curve = Curve(config, features, actions, layers, config.input_form)
+        self.register_buffer("cosines", cosine_table(points, config.cosines), persistent=False)
+        self.cosines: Tensor
 
     def constants(self) -> Constants:
         """Return the factors of psi and the addends of g's hidden layer for each increment: `[N, D]` and `[N, H]`."""
-        return self.curve.increments.constants(self.knots)
+        return self.curve.increments.constants(self.cosines)
 
     def forward(
         self,

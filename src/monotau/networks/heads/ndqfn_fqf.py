@@ -61,7 +61,7 @@ class NdqfnFqfHead(CurveHead):
         with torch.no_grad():
             edges = self.proposals.edges(features)
             knots = ENDS[0] + (ENDS[1] - ENDS[0]) * edges
-        anchors, steps = self.curve(features, self.curve.increments.constants(knots), actions)
+        anchors, steps = self.curve(features, self.curve.increments.between(knots), actions)
         if actions is None:
             knots = knots[:, None, :].expand(*anchors.shape, -1)
         return Stepped(Support.of(knots, self.config.anchor), anchors, steps)
