@@ -20,7 +20,8 @@ from monotau.config.schema import KINDS, LOCAL, Config
 from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs.atari import default_protocol, is_atari
 from monotau.envs.make import EnvFactory, EnvSource
-from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageFault, brief
+from monotau.envs.stacking import stack_frames
+from monotau.errors import ConfigError, MissingExtra, StorageFault, brief
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector, LocalCollector
 from monotau.learning.evaluate import Evaluation, evaluate
@@ -495,46 +496,10 @@ class Agent:
             )
         return self.envs
 
-    def _frames(self, observations: Shaped[np.ndarray, "B *frame"]) -> Shaped[np.ndarray, "B *frame"]:
-        """Return observations in their stored format; it is the caller's mistake if that is impossible."""
-        try:
-            return self.spec.frame(observations)
-        except EnvironmentFault as fault:
-            raise ConfigError(f"the observation is invalid. {fault}") from None
-
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
-        """Convert one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
-        stack, shape = self.config.env.frame_stack, self.spec.shape
-        raw = np.asarray(observation)
-        axes = len(shape)
-        # A batch of S frames has the shape of one stack; `state` or `episode_start` mark it as a batch.
-        batched = raw.ndim == axes + 2 or state is not None or episode_start is not None
-        if stack > 1 and raw.shape[-axes - 1 :] == (stack, *shape) and raw.ndim == axes + 1 + batched:
-            whole = raw if batched else raw[None]
-            flat = self._frames(whole.reshape(-1, *shape))
-            return flat.reshape(whole.shape), not batched, None
-        single = raw.ndim == axes
-        if raw.shape[raw.ndim - axes :] != shape or raw.ndim not in (axes, axes + 1):
-            raise ConfigError(
-                f"the observation has shape {raw.shape}, but must be {shape}, or a batch of them"
-                + (f", or stacks of {stack}" if stack > 1 else "")
-                + "."
-            )
-        frames = self._frames(raw[None] if single else raw)
-        stacks = np.zeros((len(frames), stack, *shape), dtype=self.spec.dtype)
-        if stack > 1 and state is not None:
-            if state.shape != stacks.shape:
-                raise ConfigError(
-                    f"state has shape {state.shape}, but must be {stacks.shape}, as predict returned it for the "
-                    "previous observations."
-                )
-            starts = np.asarray(False if episode_start is None else episode_start, dtype=bool)
-            continuing = ~np.broadcast_to(starts, len(frames))
-            stacks[continuing, :-1] = state[continuing, 1:]
-        stacks[:, -1] = frames
-        return stacks, single, (stacks if stack > 1 else None)
+        return stack_frames(observation, self.spec, self.config.env.frame_stack, state, episode_start)
 
 
 def resolve_for(env: str | EnvSource, preset: str, layer: Mapping[str, Any], profile: str | None) -> Resolved:
