@@ -122,6 +122,10 @@ REFUSED = [
     (["evaluate", "a" * 300], "there is no agent in aaaa"),
     (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
     (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
+    (["export"], "Missing from monotau export: DIR"),
+    (["export", "nowhere"], "there is no agent in nowhere: name a run directory or one that Agent.save wrote."),
+    (["export", "nowhere", "--best"], "there is no best agent in nowhere: a run writes best_agent at its first eval"),
+    (["export", "x", "--format", "tflite"], "invalid choice 'tflite' for argument '--format'."),
     (["list"], "monotau list takes one of: presets, profiles, heads,"),
     (["list", "birds"], "the table 'birds' is unknown. Allowed: envs, explorers, games, heads, presets,"),
 ]
@@ -345,8 +349,21 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
-    message = "--best is given, but run has no best_agent, which a run writes at its first evaluation."
+    message = "there is no best agent in run: a run writes best_agent at its first evaluation."
     assert refused("evaluate", "run", "--best") == message
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ([], "run/agent.onnx"),
+        (["--format", "torch", "--best", "--risk", "wang"], "run/best_agent.pt2"),
+        (["--out", "x.onnx", "--alpha", "0.5"], "x.onnx"),
+    ],
+)
+def test_an_export_prints_the_name_of_the_file(words, name, call, run_directory, tmp_path):
+    assert call("export", "run", *words) == (0, f"{name}\n", "")
+    assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):

@@ -1,8 +1,10 @@
 """The Python API: `Agent`, which learns to act in one environment."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from monotau.learning.policy import Policy
 from monotau.learning.train import Training
 from monotau.networks import Role
 from monotau.networks.devices import one_thread, torch_threads
-from monotau.runs.agent_files import EnvSignature, is_safe_to_make, read_about, write_agent
+from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log
@@ -433,14 +435,16 @@ class Agent:
         write_agent(directory, self.config, self._signature, self.networks.state())
 
     @classmethod
-    def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
-        """Load an agent that `save` wrote. Nothing in the files is executed.
+    def load(cls, directory: str | Path, env: str | EnvSource | None = None, *, best: bool = False) -> "Agent":
+        """Load the agent of a run, or one that `save` wrote. Nothing in the files is executed.
 
         Args:
-            directory: A directory that `save` wrote, or `agent`, `best_agent` or a checkpoint of a run directory.
+            directory: A run directory, or one that `save` wrote. If the run has not finished, its newest undamaged
+                checkpoint is loaded, with a warning.
             env: The environment, in place of the one named in the files. It is required for learning and evaluating
                 if the environment was not given by an id, or by an id such as `module:Env-v0` that imports a module;
                 without it such an agent can only predict.
+            best: Load the agent as of the best evaluation of the run instead of the last one.
 
         Returns:
             The agent.
@@ -457,7 +461,9 @@ class Agent:
             >>> agent.config.preset, agent.actions
             ('ndqfn', 2)
         """
-        directory = Path(directory)
+        directory, notes = find_agent(Path(directory), best=best)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
         config, signature, record = read_about(directory)
         # Checked before anything is allocated: the sizes in the settings and in the weights file must agree.
         weights = directory / "weights.safetensors"
@@ -478,10 +484,88 @@ class Agent:
             if replace(here, env_by_id=signature.env_by_id) != signature:
                 raise ConfigError(f"the agent in {directory} is for {signature}, but {envs.name} has {here}.")
             signature = here
+        return cls._restored(config, envs, signature, read_tensors(weights))
+
+    @classmethod
+    def _restored(
+        cls, config: Config, envs: EnvFactory | None, signature: EnvSignature, state: Mapping[str, Tensor]
+    ) -> "Agent":
         agent = cls.__new__(cls)
         agent._start(config, envs, signature)
-        agent.networks.load_state(read_tensors(weights))
+        agent.networks.load_state(state)
         return agent
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Agent":
+        """Copy what `save` saves; the copy shares the environment."""
+        return self._restored(self.config, self.envs, self._signature, self.networks.state())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what `save` saves and, if it can be pickled, the environment; a copy without it can only predict."""
+        weights = {name: tensor.detach().cpu().numpy() for name, tensor in self.networks.state().items()}
+        has_env = self.envs is not None and is_picklable(self.envs.source)
+        source = self.envs.source if self.envs is not None and has_env else None
+        return _unpickled, (self.config, self._signature, weights, has_env, source)
+
+    def export_onnx(
+        self, path: str | Path, *, risk: str = "cvar", alpha: float | None = None, eta: float | None = None
+    ) -> None:
+        """Write what was learned as one ONNX graph, which computes in raw observations and raw rewards.
+
+        Its inputs are `observations`, a batch of them as `predict` takes it (whole stacks if frames are stacked), and
+        `taus`, the fractions of the quantiles. Its outputs are `means [B, A]`, `quantiles [B, A, M]` and `risk [B, A]`.
+        Needs `pip install 'monotau[export]'`.
+
+        Args:
+            path: The file to write, usually `*.onnx`.
+            risk: The risk measure of the output `risk`, as in `predict`; ONNX has no operator for `wang`.
+            alpha: Parameter of `cvar` and `upper-cvar`.
+            eta: Parameter of `power`.
+
+        Raises:
+            ConfigError: The risk measure is not allowed, or the extra is not installed.
+            StorageFault: The file cannot be written.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> from monotau import Agent
+            >>> with TemporaryDirectory() as directory:
+            ...     Agent("CartPole-v1", "dqn").export_onnx(Path(directory) / "agent.onnx", risk="cvar", alpha=0.25)
+            ...     [path.name for path in Path(directory).iterdir()]
+            ['agent.onnx']
+        """
+        from monotau.export import export_agent
+
+        export_agent(path, "onnx", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
+
+    def export_torch(
+        self, path: str | Path, *, risk: str = "cvar", alpha: float | None = None, eta: float | None = None
+    ) -> None:
+        """Write the graph of `export_onnx` as a program of `torch.export`, which needs torch but not monotau.
+
+        Args:
+            path: The file to write, usually `*.pt2`.
+            risk: The risk measure of the output `risk`, as in `predict`.
+            alpha: Parameter of `cvar` and `upper-cvar`.
+            eta: Parameter of `wang` and `power`.
+
+        Raises:
+            ConfigError: The risk measure is not allowed.
+            StorageFault: The file cannot be written.
+
+        Examples:
+            >>> from tempfile import TemporaryDirectory
+            >>> import torch
+            >>> from monotau import Agent
+            >>> with TemporaryDirectory() as directory:
+            ...     Agent("CartPole-v1", "dqn").export_torch(f"{directory}/agent.pt2")
+            ...     program = torch.export.load(f"{directory}/agent.pt2").module()
+            >>> {name: [*output.shape] for name, output in program(torch.zeros(5, 4), torch.tensor([0.1, 0.9])).items()}
+            {'means': [5, 2], 'quantiles': [5, 2, 2], 'risk': [5, 2]}
+        """
+        from monotau.export import export_agent
+
+        export_agent(path, "torch", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
 
     def _greedy(self, risk: Risk) -> Policy:
         return Policy(self.networks.evaluated, self.actions, risk=risk)
@@ -500,6 +584,26 @@ class Agent:
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
         return stack_frames(observation, self.spec, self.config.env.frame_stack, state, episode_start)
+
+
+def is_picklable(source: object) -> bool:
+    """Whether an environment or a callable that makes one can be sent to another process."""
+    try:
+        ForkingPickler.dumps(source)
+    except Exception:  # third-party objects may raise anything
+        return False
+    return True
+
+
+def _unpickled(
+    config: Config, signature: EnvSignature, weights: Mapping[str, np.ndarray], has_env: bool, source: EnvSource | None
+) -> Agent:
+    """Rebuild a pickled agent, without its environment if that cannot be made in this process."""
+    envs = None
+    if has_env:
+        with suppress(ConfigError):
+            envs = EnvFactory(config.env, source)
+    return Agent._restored(config, envs, signature, {name: torch.from_numpy(array) for name, array in weights.items()})
 
 
 def resolve_for(env: str | EnvSource, preset: str, layer: Mapping[str, Any], profile: str | None) -> Resolved:

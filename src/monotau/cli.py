@@ -1,4 +1,4 @@
-"""The command line: train, suite, evaluate, scores, report and list.
+"""The command line: train, suite, evaluate, export, scores, report and list.
 
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
@@ -19,6 +19,7 @@ monotau: distributional reinforcement learning with quantile functions that cann
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train an agent and plot its results
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
+  monotau export DIR [--out FILE] [--format onnx|torch] [--best]         write an agent as one graph
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
   monotau report RUNS... --out DIR                                       write a page with curves and tables of runs
   monotau list {presets,envs,games,...}                                  list presets, environments, games and more
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from monotau.runs.process import Stopped
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"train": _train, "evaluate": _evaluate, "suite": _suite}
+    commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite}
     commands |= {"scores": _scores, "report": _report, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
@@ -87,6 +88,12 @@ def _evaluate(words: list[str], console: "Console") -> None:
     from monotau.runs.command import evaluate
 
     evaluate(words, console)
+
+
+def _export(words: list[str], console: "Console") -> None:
+    from monotau.runs.command import export
+
+    export(words, console)
 
 
 def _scores(words: list[str], console: "Console") -> None:
