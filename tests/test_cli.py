@@ -69,7 +69,7 @@ def one_line(err):
 
 
 REFUSED = [
-    (["fly"], "the command 'fly' is unknown. Allowed: evaluate, list, report, scores, suite, train."),
+    (["fly"], "the command 'fly' is unknown. Allowed: card, evaluate, export, list, report, scores, suite, train."),
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
     (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),
@@ -101,6 +101,9 @@ REFUSED = [
     (["train", "--steps", "1.5"], "--steps takes INT, but: invalid literal for int() with base 10: '1.5'."),
     (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes FLOAT, but: "),
     (["train", "--head.increment", "sine"], "invalid choice 'sine' for argument '--head.increment'."),
+    (["train", "--lr", "1"], "the option '--lr' is unknown here. Did you mean --optimiser.learning-rate? See"),
+    (["train", "--batch-size=9"], "the option '--batch-size=9' is unknown here. Did you mean --update.batch-size? See"),
+    (["train", "DQN"], "the preset 'DQN' is unknown. Did you mean 'dqn'"),
     (["train", "--steps", "5", "iqn"], "the preset 'iqn' must come first: monotau train iqn ..."),
     (["train", "--double-q", "False"], "'False' is neither a preset nor the value of an option."),
     (["train", "iqn", "ndqfn"], "the option 'ndqfn' is unknown here."),
@@ -126,6 +129,8 @@ REFUSED = [
     (["export", "nowhere"], "there is no agent in nowhere: name a run directory or one that Agent.save wrote."),
     (["export", "nowhere", "--best"], "there is no best agent in nowhere: a run writes best_agent at its first eval"),
     (["export", "x", "--format", "tflite"], "invalid choice 'tflite' for argument '--format'."),
+    (["card"], "Missing from monotau card: DIR"),
+    (["card", "nowhere"], "nowhere is not a run that can be described: "),
     (["list"], "monotau list takes one of: presets, profiles, heads,"),
     (["list", "birds"], "the table 'birds' is unknown. Allowed: envs, explorers, games, heads, presets,"),
 ]

@@ -6,7 +6,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -39,6 +39,9 @@ from monotau.runs.progress import Display
 from monotau.runs.tensors import check_alike, read_tensors
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 class Agent:
     """An agent for one Gymnasium environment with discrete actions.
@@ -55,7 +58,8 @@ class Agent:
         env_settings: Settings of the section `env`, for example `{"num_envs": 4}`.
         verbose: Show a progress bar on standard error while learning.
         **overrides: Any other setting by name, with sections as dictionaries:
-            `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`.
+            `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`. The name of a part alone is enough:
+            `Agent("CartPole-v1", head="qr", replay="uniform")`.
 
     Raises:
         ConfigError: A name or a value is not allowed; the message lists what is.
@@ -370,6 +374,55 @@ class Agent:
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
         values = self.networks.evaluated.quantiles(batch, fractions.to(self.networks.device)) * self.unit
         return values[0] if single else values
+
+    def plot_distribution(
+        self,
+        observation: Any,
+        ax: "Axes | None" = None,
+        *,
+        risk: str = "mean",
+        alpha: float | None = None,
+        eta: float | None = None,
+    ) -> "Axes":
+        """Plot the quantile functions of the return of every action, their means, and which action is chosen.
+
+        Args:
+            observation: One observation.
+            ax: Where to plot; by default the axes of a new figure, which `.figure.savefig(path)` saves.
+            risk: The risk measure by which the action is chosen, as in `predict`.
+            alpha: Parameter of `cvar` and `upper-cvar`.
+            eta: Parameter of `wang` and `power`.
+
+        Returns:
+            The axes.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> ax = Agent("CartPole-v1").plot_distribution([0.0, 0.1, 0.0, -0.1], risk="cvar", alpha=0.1)
+            >>> len(ax.get_legend().get_texts()), ax.get_ylabel()
+            (2, 'return quantile $F^{-1}(\\tau)$')
+        """
+        from monotau.report.plotting import new_figure  # matplotlib takes a second to import
+        from monotau.report.quantile_plots import plot_quantile_functions
+
+        returns, taus = self.distribution(observation), torch.linspace(0.001, 0.999, 500)
+        if len(returns.batch_shape) != 1:
+            raise ConfigError(
+                f"observation is a batch of {returns.batch_shape[0]}, but must be a single one to plot it."
+            )
+        ax = new_figure(7.0, 4.2)[1][0] if ax is None else ax
+        plot_quantile_functions(
+            ax,
+            taus.numpy(),
+            self.quantiles(observation, taus).cpu().numpy(),
+            range(self.actions),
+            means=returns.mean().cpu().numpy(),
+            chosen=int(Risk(risk, alpha, eta).of(returns).argmax()),
+            action_start=self._signature.action_start,
+        )
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "ncols": 1 + (self.actions - 1) // 18}
+        ax.legend(frameon=False, fontsize="small", **(beside if self.actions > 6 else {}))
+        return ax
 
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:
         """Compute the exploration bonus of every action, before it is multiplied by its weight `explorer.c`.
