@@ -403,7 +403,7 @@ class Agent:
             (2, 'return quantile $F^{-1}(\\tau)$')
         """
         from monotau.report.plotting import new_figure  # matplotlib takes a second to import
-        from monotau.report.quantile_plots import plot_quantile_functions
+        from monotau.report.quantile_plots import add_action_legend, plot_quantile_functions
 
         returns, taus = self.distribution(observation), torch.linspace(0.001, 0.999, 500)
         if len(returns.batch_shape) != 1:
@@ -420,8 +420,7 @@ class Agent:
             chosen=int(Risk(risk, alpha, eta).of(returns).argmax()),
             action_start=self._signature.action_start,
         )
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "ncols": 1 + (self.actions - 1) // 18}
-        ax.legend(frameon=False, fontsize="small", **(beside if self.actions > 6 else {}))
+        add_action_legend(ax, self.actions)
         return ax
 
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:

@@ -18,7 +18,7 @@ def parts(text):
 
 
 def test_the_front_matter_has_the_last_evaluation_as_the_result(tmp_path):
-    run = write_run(tmp_path / "run", [100.0, 300.0, 200.25], config=plain_settings("iqn"))
+    run = write_run(tmp_path / "run", [100.0, 300.0, 250.0, 200.25], config=plain_settings("iqn"))
     front, _ = parts(card(read_run(run), run))
     assert (front["library_name"], front["pipeline_tag"]) == ("monotau", "reinforcement-learning")
     assert front["tags"][:2] == ["CartPole-v1", "iqn"]

@@ -1,6 +1,7 @@
 """Quantile functions of the actions in one state, as runs and agents plot them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -31,6 +32,13 @@ def plot_quantile_functions(
         ax.plot(taus, quantiles[action], linewidth=width, label=f"{name}, mean {means[action]:.4g}", **style)
         ax.axhline(means[action], color=style["color"], linestyle=":", linewidth=1, alpha=0.7)
     ax.set(xlabel="fraction $\\tau$", ylabel="return quantile $F^{-1}(\\tau)$", xlim=(0, 1))
+
+
+def add_action_legend(ax: Axes, actions: int) -> None:
+    """Add a legend: inside the axes if there are few actions, otherwise beside them, where it covers no curve."""
+    columns = 1 + (actions - 1) // 18
+    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "ncols": columns}
+    ax.legend(frameon=False, fontsize="small", **(beside if actions > 6 else {}))
 
 
 def plot_differences(
