@@ -367,6 +367,7 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     ],
 )
 def test_an_export_prints_the_name_of_the_file(words, name, call, run_directory, tmp_path):
+    shutil.copytree(run_directory / "agent", run_directory / "best_agent")
     assert call("export", "run", *words) == (0, f"{name}\n", "")
     assert (tmp_path / name).stat().st_size > 1000
 

@@ -39,8 +39,8 @@ def test_an_unknown_name_comes_with_what_was_probably_meant(settings, message):
 
 
 def test_names_are_near_in_any_case():
-    assert near_names("C51", ["c51", "dqn"]) == ["c51"]
-    assert near_names("rainbow", ["Rainbow", "dqn"]) == ["Rainbow"]
+    assert near_names("DQN", ["c51", "dqn"]) == ["dqn"]
+    assert near_names("RAINBOW", ["Rainbow", "dqn"]) == ["Rainbow"]
     assert near_names("xyz", ["c51", "dqn"]) == []
 
 
