@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from monotau.config.listing import ABOUT
 from monotau.config.profiles import PROFILES
 from monotau.config.schema import KINDS, Config
+from monotau.config.synonyms import SYNONYMS
 
 HEADER = """\
 # Settings
@@ -170,6 +171,15 @@ def profiles() -> Iterator[str]:
             yield from ("", f"In `{name}`: " + "; ".join(notes) + ".")
 
 
+def synonyms() -> Iterator[str]:
+    """Return the lines of the section on names in other libraries."""
+    yield from ("## Names in other libraries", "", "An unknown name of this table is answered with the setting here.")
+    yield from ("Units may differ: `exploration_fraction`, for example, is a share of the run.", "")
+    yield from ("| elsewhere | here |", "|---|---|")
+    for here in dict.fromkeys(SYNONYMS.values()):
+        yield f"| {', '.join(f'`{name}`' for name, path in SYNONYMS.items() if path == here)} | `{here}` |"
+
+
 def render() -> str:
     """Return the page."""
     lines = [HEADER]
@@ -177,7 +187,7 @@ def render() -> str:
         part = heading.partition(":")[0]
         prefix = "" if heading == "The run" else f"{part}."
         lines += [f"## {heading}", "", introduction, "", *table(rows, prefix), ""]
-    return "\n".join([*lines, *profiles(), ""])
+    return "\n".join([*lines, *profiles(), "", *synonyms(), ""])
 
 
 if __name__ == "__main__":

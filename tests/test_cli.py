@@ -69,7 +69,7 @@ def one_line(err):
 
 
 REFUSED = [
-    (["fly"], "the command 'fly' is unknown. Allowed: evaluate, list, report, scores, suite, train."),
+    (["fly"], "the command 'fly' is unknown. Allowed: card, evaluate, export, list, report, scores, suite, train."),
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
     (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),
@@ -101,6 +101,9 @@ REFUSED = [
     (["train", "--steps", "1.5"], "--steps takes INT, but: invalid literal for int() with base 10: '1.5'."),
     (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes FLOAT, but: "),
     (["train", "--head.increment", "sine"], "invalid choice 'sine' for argument '--head.increment'."),
+    (["train", "--lr", "1"], "the option '--lr' is unknown here. Did you mean --optimiser.learning-rate? See"),
+    (["train", "--batch-size=9"], "the option '--batch-size=9' is unknown here. Did you mean --update.batch-size? See"),
+    (["train", "DQN"], "the preset 'DQN' is unknown. Did you mean 'dqn'"),
     (["train", "--steps", "5", "iqn"], "the preset 'iqn' must come first: monotau train iqn ..."),
     (["train", "--double-q", "False"], "'False' is neither a preset nor the value of an option."),
     (["train", "iqn", "ndqfn"], "the option 'ndqfn' is unknown here."),
@@ -122,6 +125,12 @@ REFUSED = [
     (["evaluate", "a" * 300], "there is no agent in aaaa"),
     (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
     (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
+    (["export"], "Missing from monotau export: DIR"),
+    (["export", "nowhere"], "there is no agent in nowhere: name a run directory or one that Agent.save wrote."),
+    (["export", "nowhere", "--best"], "there is no best agent in nowhere: a run writes best_agent at its first eval"),
+    (["export", "x", "--format", "tflite"], "invalid choice 'tflite' for argument '--format'."),
+    (["card"], "Missing from monotau card: DIR"),
+    (["card", "nowhere"], "nowhere is not a run that can be described: "),
     (["list"], "monotau list takes one of: presets, profiles, heads,"),
     (["list", "birds"], "the table 'birds' is unknown. Allowed: envs, explorers, games, heads, presets,"),
 ]
@@ -345,8 +354,22 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
     shutil.rmtree(tmp_path / "run" / "best_agent")
-    message = "--best is given, but run has no best_agent, which a run writes at its first evaluation."
+    message = "there is no best agent in run: a run writes best_agent at its first evaluation."
     assert refused("evaluate", "run", "--best") == message
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ([], "run/agent.onnx"),
+        (["--format", "torch", "--best", "--risk", "wang"], "run/best_agent.pt2"),
+        (["--out", "x.onnx", "--alpha", "0.5"], "x.onnx"),
+    ],
+)
+def test_an_export_prints_the_name_of_the_file(words, name, call, run_directory, tmp_path):
+    shutil.copytree(run_directory / "agent", run_directory / "best_agent")
+    assert call("export", "run", *words) == (0, f"{name}\n", "")
+    assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):

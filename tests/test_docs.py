@@ -101,6 +101,7 @@ def test_the_reference_has_types_defaults_and_texts():
     assert "| `head.anchor` | `mean` or `median` or `lowest` |" in page
     assert "| `replay.alpha` | float | `0.6` |" in page
     assert "## Profiles" in page
+    assert "| `lr`, `learning_rate` | `optimiser.learning_rate` |" in page
 
 
 README = (ROOT / "README.md").read_text()

@@ -12,7 +12,7 @@ import torch
 
 from monotau import Agent
 from monotau.report.plotting import new_figure
-from monotau.report.run_figures import plot_quantile_functions
+from monotau.report.quantile_plots import plot_quantile_functions
 
 
 def falls(curves: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,12 @@
 """The Python API: `Agent`, which learns to act in one environment."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +23,7 @@ from monotau.distributions import MEAN, Distribution, Risk
 from monotau.envs.atari import default_protocol, is_atari
 from monotau.envs.make import EnvFactory, EnvSource
 from monotau.envs.masks import as_masks
-from monotau.envs.spec import Part
+from monotau.envs.stacking import stack_frames
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageFault, brief
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.learning.collector import Collector, LocalCollector
@@ -30,13 +32,16 @@ from monotau.learning.policy import Policy
 from monotau.learning.train import Training
 from monotau.networks import Role
 from monotau.networks.devices import one_thread, torch_threads
-from monotau.runs.agent_files import EnvSignature, is_safe_to_make, read_about, write_agent
+from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log
 from monotau.runs.progress import Display
 from monotau.runs.tensors import check_alike, read_tensors
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Agent:
@@ -54,7 +59,8 @@ class Agent:
         env_settings: Settings of the section `env`, for example `{"num_envs": 4}`.
         verbose: Show a progress bar on standard error while learning.
         **overrides: Any other setting by name, with sections as dictionaries:
-            `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`.
+            `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`. The name of a part alone is enough:
+            `Agent("CartPole-v1", head="qr", replay="uniform")`.
 
     Raises:
         ConfigError: A name or a value is not allowed; the message lists what is.
@@ -386,6 +392,54 @@ class Agent:
         values = self.networks.evaluated.quantiles(batch, fractions.to(self.networks.device)) * self.unit
         return values[0] if single else values
 
+    def plot_distribution(
+        self,
+        observation: Any,
+        ax: "Axes | None" = None,
+        *,
+        risk: str = "mean",
+        alpha: float | None = None,
+        eta: float | None = None,
+    ) -> "Axes":
+        """Plot the quantile functions of the return of every action, their means, and which action is chosen.
+
+        Args:
+            observation: One observation.
+            ax: Where to plot; by default the axes of a new figure, which `.figure.savefig(path)` saves.
+            risk: The risk measure by which the action is chosen, as in `predict`.
+            alpha: Parameter of `cvar` and `upper-cvar`.
+            eta: Parameter of `wang` and `power`.
+
+        Returns:
+            The axes.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> ax = Agent("CartPole-v1").plot_distribution([0.0, 0.1, 0.0, -0.1], risk="cvar", alpha=0.1)
+            >>> len(ax.get_legend().get_texts())
+            2
+        """
+        from monotau.report.plotting import new_figure  # matplotlib takes a second to import
+        from monotau.report.quantile_plots import add_action_legend, plot_quantile_functions
+
+        returns, taus = self.distribution(observation), torch.linspace(0.001, 0.999, 500)
+        if len(returns.batch_shape) != 1:
+            raise ConfigError(
+                f"observation is a batch of {returns.batch_shape[0]}, but must be a single one to plot it."
+            )
+        ax = new_figure(7.0, 4.2)[1][0] if ax is None else ax
+        plot_quantile_functions(
+            ax,
+            taus.numpy(),
+            self.quantiles(observation, taus).cpu().numpy(),
+            range(self.actions),
+            means=returns.mean().cpu().numpy(),
+            chosen=int(Risk(risk, alpha, eta).of(returns).argmax()),
+            action_start=self._signature.action_start,
+        )
+        add_action_legend(ax, self.actions)
+        return ax
+
     def bonus(self, observation: Any) -> Float[Tensor, "..."]:
         """Compute the exploration bonus of every action, before it is multiplied by its weight `explorer.c`.
 
@@ -450,14 +504,16 @@ class Agent:
         write_agent(directory, self.config, self._signature, self.networks.state())
 
     @classmethod
-    def load(cls, directory: str | Path, env: str | EnvSource | None = None) -> "Agent":
-        """Load an agent that `save` wrote. Nothing in the files is executed.
+    def load(cls, directory: str | Path, env: str | EnvSource | None = None, *, best: bool = False) -> "Agent":
+        """Load the agent of a run, or one that `save` wrote. Nothing in the files is executed.
 
         Args:
-            directory: A directory that `save` wrote, or `agent`, `best_agent` or a checkpoint of a run directory.
+            directory: A run directory, or one that `save` wrote. If the run has not finished, its newest undamaged
+                checkpoint is loaded, with a warning.
             env: The environment, in place of the one named in the files. It is required for learning and evaluating
                 if the environment was not given by an id, or by an id such as `module:Env-v0` that imports a module;
                 without it such an agent can only predict.
+            best: Load the agent as of the best evaluation of the run instead of the last one.
 
         Returns:
             The agent.
@@ -474,7 +530,9 @@ class Agent:
             >>> agent.config.preset, agent.actions
             ('ndqfn', 2)
         """
-        directory = Path(directory)
+        directory, notes = find_agent(Path(directory), best=best)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
         config, signature, record = read_about(directory)
         # Checked before anything is allocated: the sizes in the settings and in the weights file must agree.
         weights = directory / "weights.safetensors"
@@ -495,10 +553,88 @@ class Agent:
             if replace(here, env_by_id=signature.env_by_id) != signature:
                 raise ConfigError(f"the agent in {directory} is for {signature}, but {envs.name} has {here}.")
             signature = here
+        return cls._restored(config, envs, signature, read_tensors(weights))
+
+    @classmethod
+    def _restored(
+        cls, config: Config, envs: EnvFactory | None, signature: EnvSignature, state: Mapping[str, Tensor]
+    ) -> "Agent":
         agent = cls.__new__(cls)
         agent._start(config, envs, signature)
-        agent.networks.load_state(read_tensors(weights))
+        agent.networks.load_state(state)
         return agent
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Agent":
+        """Copy what `save` saves; the copy shares the environment."""
+        return self._restored(self.config, self.envs, self._signature, self.networks.state())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what `save` saves and, if it can be pickled, the environment; a copy without it can only predict."""
+        weights = {name: tensor.detach().cpu().numpy() for name, tensor in self.networks.state().items()}
+        has_env = self.envs is not None and is_picklable(self.envs.source)
+        source = self.envs.source if self.envs is not None and has_env else None
+        return _unpickled, (self.config, self._signature, weights, has_env, source)
+
+    def export_onnx(
+        self, path: str | Path, *, risk: str = "cvar", alpha: float | None = None, eta: float | None = None
+    ) -> None:
+        """Write what was learned as one ONNX graph, which computes in raw observations and raw rewards.
+
+        Its inputs are `observations`, a batch of them as `predict` takes it (whole stacks if frames are stacked), and
+        `taus`, the fractions of the quantiles. Its outputs are `means [B, A]`, `quantiles [B, A, M]` and `risk [B, A]`.
+        Needs `pip install 'monotau[export]'`.
+
+        Args:
+            path: The file to write, usually `*.onnx`.
+            risk: The risk measure of the output `risk`, as in `predict`; ONNX has no operator for `wang`.
+            alpha: Parameter of `cvar` and `upper-cvar`.
+            eta: Parameter of `power`.
+
+        Raises:
+            ConfigError: The risk measure is not allowed, or the extra is not installed.
+            StorageFault: The file cannot be written.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> from monotau import Agent
+            >>> with TemporaryDirectory() as directory:
+            ...     Agent("CartPole-v1", "dqn").export_onnx(Path(directory) / "agent.onnx", risk="cvar", alpha=0.25)
+            ...     [path.name for path in Path(directory).iterdir()]
+            ['agent.onnx']
+        """
+        from monotau.export import export_agent
+
+        export_agent(path, "onnx", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
+
+    def export_torch(
+        self, path: str | Path, *, risk: str = "cvar", alpha: float | None = None, eta: float | None = None
+    ) -> None:
+        """Write the graph of `export_onnx` as a program of `torch.export`, which needs torch but not monotau.
+
+        Args:
+            path: The file to write, usually `*.pt2`.
+            risk: The risk measure of the output `risk`, as in `predict`.
+            alpha: Parameter of `cvar` and `upper-cvar`.
+            eta: Parameter of `wang` and `power`.
+
+        Raises:
+            ConfigError: The risk measure is not allowed.
+            StorageFault: The file cannot be written.
+
+        Examples:
+            >>> from tempfile import TemporaryDirectory
+            >>> import torch
+            >>> from monotau import Agent
+            >>> with TemporaryDirectory() as directory:
+            ...     Agent("CartPole-v1", "dqn").export_torch(f"{directory}/agent.pt2")
+            ...     program = torch.export.load(f"{directory}/agent.pt2").module()
+            >>> {name: [*output.shape] for name, output in program(torch.zeros(5, 4), torch.tensor([0.1, 0.9])).items()}
+            {'means': [5, 2], 'quantiles': [5, 2, 2], 'risk': [5, 2]}
+        """
+        from monotau.export import export_agent
+
+        export_agent(path, "torch", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
 
     def _greedy(self, risk: Risk) -> Policy:
         return Policy(self.networks.evaluated, self.actions, risk=risk)
@@ -513,30 +649,6 @@ class Agent:
             )
         return self.envs
 
-    def _frames(self, observations: Shaped[np.ndarray, "B *frame"]) -> Shaped[np.ndarray, "B *frame"]:
-        """Return observations in their stored format; it is the caller's mistake if that is impossible."""
-        try:
-            return self.spec.frame(observations)
-        except EnvironmentFault as fault:
-            raise ConfigError(f"the observation is invalid. {fault}") from None
-
-    def _packed(self, observation: Any) -> Shaped[np.ndarray, "*batch bytes"]:
-        """Return an observation with parts, or a batch or stack of them, as frames of bytes."""
-        first = self.spec.parts[0]
-
-        def read(part: Part) -> np.ndarray:
-            """Return the array of a part with one axis for all observations; `pack` refuses other shapes."""
-            array = np.asarray(part.of(observation))
-            return array.reshape(-1, *array.shape[len(leading) :]) if array.shape[: len(leading)] == leading else array
-
-        try:
-            axes = np.ndim(first.of(observation)) - len(first.spec.shape)
-            leading = np.shape(first.of(observation))[: max(axes, 0)]
-            frames = self.spec.pack(read)
-        except EnvironmentFault as fault:
-            raise ConfigError(f"the observation is invalid. {fault}") from None
-        return frames.reshape(*leading, -1)
-
     def _masks(self, given: Any, batch_shape: tuple[int, ...]) -> Bool[np.ndarray, "B A"]:
         """Return the masks of a batch, of one row for a single observation."""
         try:
@@ -548,36 +660,27 @@ class Agent:
     def _stacks(
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
-        """Convert one observation or a batch, of single frames or whole stacks, to the shape `[B, S, *frame]`."""
-        stack, shape = self.config.env.frame_stack, self.spec.shape
-        raw = self._packed(observation) if self.spec.parts else np.asarray(observation)
-        axes = len(shape)
-        # A batch of S frames has the shape of one stack; `state` or `episode_start` mark it as a batch.
-        batched = raw.ndim == axes + 2 or state is not None or episode_start is not None
-        if stack > 1 and raw.shape[-axes - 1 :] == (stack, *shape) and raw.ndim == axes + 1 + batched:
-            whole = raw if batched else raw[None]
-            flat = self._frames(whole.reshape(-1, *shape))
-            return flat.reshape(whole.shape), not batched, None
-        single = raw.ndim == axes
-        if raw.shape[raw.ndim - axes :] != shape or raw.ndim not in (axes, axes + 1):
-            raise ConfigError(
-                f"the observation has shape {raw.shape}, but must be {shape}, or a batch of them"
-                + (f", or stacks of {stack}" if stack > 1 else "")
-                + "."
-            )
-        frames = self._frames(raw[None] if single else raw)
-        stacks = np.zeros((len(frames), stack, *shape), dtype=self.spec.dtype)
-        if stack > 1 and state is not None:
-            if state.shape != stacks.shape:
-                raise ConfigError(
-                    f"state has shape {state.shape}, but must be {stacks.shape}, as predict returned it for the "
-                    "previous observations."
-                )
-            starts = np.asarray(False if episode_start is None else episode_start, dtype=bool)
-            continuing = ~np.broadcast_to(starts, len(frames))
-            stacks[continuing, :-1] = state[continuing, 1:]
-        stacks[:, -1] = frames
-        return stacks, single, (stacks if stack > 1 else None)
+        return stack_frames(observation, self.spec, self.config.env.frame_stack, state, episode_start)
+
+
+def is_picklable(source: object) -> bool:
+    """Whether an environment or a callable that makes one can be sent to another process."""
+    try:
+        ForkingPickler.dumps(source)
+    except Exception:  # third-party objects may raise anything
+        return False
+    return True
+
+
+def _unpickled(
+    config: Config, signature: EnvSignature, weights: Mapping[str, np.ndarray], has_env: bool, source: EnvSource | None
+) -> Agent:
+    """Rebuild a pickled agent, without its environment if that cannot be made in this process."""
+    envs = None
+    if has_env:
+        with suppress(ConfigError):
+            envs = EnvFactory(config.env, source)
+    return Agent._restored(config, envs, signature, {name: torch.from_numpy(array) for name, array in weights.items()})
 
 
 def resolve_for(env: str | EnvSource, preset: str, layer: Mapping[str, Any], profile: str | None) -> Resolved:

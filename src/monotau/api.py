@@ -10,7 +10,6 @@ from monotau.agent import Agent, resolve_for
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.schema import LOCAL
 from monotau.envs import EnvSource
-from monotau.runs.layout import AGENT
 from monotau.runs.runner import train_into
 
 
@@ -72,4 +71,4 @@ def train_agent(
     directory = Path(out)
     resolved = resolve_for(env, preset, layer, profile)
     train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force, ray, draw_run_figures)
-    return Agent.load(directory / AGENT, env)
+    return Agent.load(directory, env)

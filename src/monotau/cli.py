@@ -1,4 +1,4 @@
-"""The command line: train, suite, evaluate, scores, report and list.
+"""The command line: train, suite, evaluate, export, scores, report, card and list.
 
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
@@ -19,8 +19,10 @@ monotau: distributional reinforcement learning with quantile functions that cann
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train an agent and plot its results
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
+  monotau export DIR [--out FILE] [--format onnx|torch] [--best]         write an agent as one graph
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
   monotau report RUNS... --out DIR                                       write a page with curves and tables of runs
+  monotau card DIR [--out FILE]                                          print a model card of a run
   monotau list {presets,envs,games,...}                                  list presets, environments, games and more
 
 `monotau train` alone trains the paper's method on CartPole. Every command has --help.
@@ -41,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from monotau.runs.process import Stopped
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"train": _train, "evaluate": _evaluate, "suite": _suite}
-    commands |= {"scores": _scores, "report": _report, "list": _list}
+    commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite}
+    commands |= {"scores": _scores, "report": _report, "card": _card, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
         console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
@@ -89,6 +91,12 @@ def _evaluate(words: list[str], console: "Console") -> None:
     evaluate(words, console)
 
 
+def _export(words: list[str], console: "Console") -> None:
+    from monotau.runs.command import export
+
+    export(words, console)
+
+
 def _scores(words: list[str], console: "Console") -> None:
     from monotau.config.command_line import parse
     from monotau.results.command import ScoresCommand, show_scores
@@ -108,6 +116,13 @@ def _report(words: list[str], console: "Console") -> None:
     from monotau.report.command import ReportCommand, write_report
 
     write_report(parse(ReportCommand, words, "monotau report"), console)
+
+
+def _card(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.report.card import CardCommand, write_card
+
+    write_card(parse(CardCommand, words, "monotau card"), console)
 
 
 def _list(words: list[str], console: "Console") -> None:

@@ -46,12 +46,18 @@ def check_positive(section: str, settings: object, *names: str) -> None:
             raise ConfigError(f"{section}{name} is {value}, but must be a positive number.")
 
 
-def unknown_name(kind: str, given: object, allowed: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not in a table, with the closest names as a hint."""
+def unknown_name(kind: str, given: object, allowed: Iterable[str], meant: str | None = None) -> ConfigError:
+    """Return the error for a name that is not in a table, with what was meant or the closest names as a hint."""
     names = sorted(allowed)
-    near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
+    near = [meant] if meant else near_names(str(given), names)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return ConfigError(f"{kind} {given!r} is unknown.{hint} Allowed: {', '.join(names) or 'none'}.")
+
+
+def near_names(given: str, names: Iterable[str]) -> list[str]:
+    """Return up to two names that look like the given one, in whatever case it is written."""
+    by_lower = {name.lower(): name for name in names}
+    return [by_lower[near] for near in difflib.get_close_matches(given.lower(), by_lower, n=2, cutoff=0.5)]
 
 
 _BRIEF = reprlib.Repr()

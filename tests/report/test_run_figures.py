@@ -7,13 +7,10 @@ from matplotlib.figure import Figure
 from monotau.agent import Agent
 from monotau.learning.evaluate import Evaluation
 from monotau.report import run_figures
-from monotau.report.plotting import new_figure
 from monotau.report.run_figures import (
     MAX_ACTIONS,
     draw_learning_curve,
     draw_state_quantiles,
-    plot_differences,
-    plot_quantile_functions,
 )
 from tests.support.envs import Frames
 from tests.support.runs import evaluation, training
@@ -44,25 +41,6 @@ def test_many_actions_are_drawn_as_differences_of_the_best_to_the_greedy_one(act
     assert shown == (list(range(actions)) if panels == 1 else order[:MAX_ACTIONS])
     assert figure.get_suptitle().startswith("a \\$title\n")
     figure.draw_without_rendering()
-
-
-def test_differences_by_hand():
-    _, (ax,) = new_figure(7.0, 4.0)
-    quantiles = np.array([[1.0, 2.0], [4.0, 8.0], [3.0, 9.0]])
-    plot_differences(ax, np.array([0.25, 0.75]), quantiles, [1, 2, 0])
-    zero, second, third = ax.get_lines()
-    assert zero.get_ydata() == [0, 0]
-    assert (second.get_ydata().tolist(), second.get_label()) == ([-1.0, 1.0], "action 2, mean difference +0")
-    assert (third.get_ydata().tolist(), third.get_label()) == ([-3.0, -6.0], "action 0, mean difference -4.5")
-    assert ax.get_ylabel() == "difference to action 1"
-
-
-def test_each_action_has_its_own_colour():
-    _, (ax,) = new_figure(7.0, 4.0)
-    plot_quantile_functions(ax, np.array([0.1, 0.9]), np.arange(12.0).reshape(6, 2), range(6))
-    curves = [line for line in ax.get_lines() if line.get_label().startswith("action")]
-    assert len({line.get_color() for line in curves}) == 6
-    assert curves[2].get_label() == "action 2, mean 4.5"
 
 
 def test_the_learning_curve_shows_evaluations_and_random_play_only(saved, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import tyro
 
+from monotau.config.synonyms import SYNONYMS
 from monotau.errors import ConfigError
 
 
@@ -27,7 +28,9 @@ def parse(
     inside = plain.partition("\n")[2]  # the first line is the box's title
     text = " ".join(re.sub(r"[─│╭╮╰╯]+|-{5,}", " ", inside).split()).partition(" For full helptext")[0]
     if match := re.search(r"Unrecognized options: ([^ ,]+)", text):
-        near = difflib.get_close_matches(match[1], flags(), n=2)
+        known, meant = flags(), SYNONYMS.get(match[1].removeprefix("--").partition("=")[0].replace("-", "_"), "")
+        flag = f"--{meant.replace('_', '-')}"
+        near = [flag] if flag in known else difflib.get_close_matches(match[1], known, n=2)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
     if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):

@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from monotau.config.plain import Kinds, table_of
+from monotau.config.synonyms import SYNONYMS
 from monotau.errors import ConfigError, brief, unknown_name
 
 C = TypeVar("C")
@@ -37,7 +38,8 @@ def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
     for name, value in values.items():
         here = f"{path}.{name}" if path else str(name)
         if name not in names:
-            raise unknown_name("the setting", here, [f"{path}.{known}" if path else known for known in names])
+            known = [f"{path}.{known}" if path else known for known in names]
+            raise unknown_name("the setting", here, known, SYNONYMS.get(str(name)))
         current = getattr(settings, name)
         if dataclasses.is_dataclass(current):
             changes[name] = override(current, value, kinds, here)

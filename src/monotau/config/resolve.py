@@ -32,7 +32,7 @@ class Resolved:
 
         The environment is only recreated if its own settings change.
         """
-        given = _merge(self.given, layer)
+        given = _merge(self.given, spell_out(layer))
         section = override(EnvConfig(), given["env"], KINDS, "env")
         envs = self.envs if section == self.envs.config else EnvFactory(section, self.envs.source)
         config = _config_of(self.config.preset, self.config.profile, given, envs)
@@ -52,7 +52,7 @@ def resolve(
     _check_names(preset, profile)
     given: dict[str, Any] = {}
     for layer in layers:
-        given = _merge(given, layer)
+        given = _merge(given, spell_out(layer))
     if source is None:
         given = _merge({"env": {"protocol": default_protocol(_env_id(given))}}, given)
     envs = EnvFactory(override(EnvConfig(), given.get("env", {}), KINDS, "env"), source)
@@ -107,10 +107,18 @@ def split_names(plain: object) -> tuple[str | None, str | None, dict[str, Any]]:
     return preset, profile, rest
 
 
+def spell_out(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which a part that is given by its name, as in `head: qr`, is a mapping with this `kind`."""
+    parts = ("head", "explorer", "torso", "replay")
+    return {
+        name: {"kind": value} if name in parts and isinstance(value, str) else value for name, value in plain.items()
+    }
+
+
 def with_kinds(preset: str, plain: Mapping[str, Any]) -> dict[str, Any]:
     """Add the preset's `kind` to each part whose settings name none, so that a flag for another kind replaces them."""
     _check_names(preset, None)
-    named = dict(plain)
+    named = spell_out(plain)
     for part in ("head", "explorer", "replay"):
         own = getattr(PRESETS[preset], part)
         if own is not None and isinstance(named.get(part), Mapping):

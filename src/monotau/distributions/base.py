@@ -56,7 +56,7 @@ class Segments(NamedTuple):
         left, right = self.left.gather(-1, index - 1), self.right.gather(-1, index - 1)
         share = ((taus - start) / (stop - start).clamp_min(torch.finfo(taus.dtype).tiny)).clamp(0, 1)
         value = left + share * (right - left)
-        passed = torch.where(right >= left, value > right, value < right)
+        passed = ((right >= left) & (value > right)) | ((right < left) & (value < right))
         return torch.where(passed, right, value)
 
     def over(self, edges: Float[Tensor, "*finer F1"]) -> "Segments":
@@ -273,8 +273,10 @@ class Distribution(ABC):
         if not 0 < alpha <= 1:
             raise ValueError(f"alpha is {alpha}, but must be in (0, 1]: it is the share of worst returns to average.")
         segments = self.ordered().segments()
-        cut = segments.over(segments.edges.clamp_max(alpha))
-        return (cut.widths * (cut.left + cut.right) / 2).sum(dim=-1) / alpha
+        widths = segments.widths
+        kept = (alpha - segments.edges[..., :-1]).clamp_min(0).minimum(widths)  # of each piece, its part below alpha
+        share = kept / widths.clamp_min(torch.finfo(widths.dtype).tiny)
+        return (kept * (segments.left + share * (segments.right - segments.left) / 2)).sum(dim=-1) / alpha
 
     def crossing(self) -> Float[Tensor, "*batch"]:
         """Compute the share of neighbouring quantile estimates that decrease.

@@ -98,7 +98,8 @@ class Network(nn.Module):
         self, observations: Shaped[Tensor, "B S *frame"], taus: Float[Tensor, " M"]
     ) -> Float[Tensor, "B A M"]:
         """Quantiles at shared fractions: computed by the network where the head allows it, else read off its curve."""
-        return self.head.quantiles(self.torso(observations), taus, self.cached_constants())
+        fractions = self.fractions(Role.ACT, len(observations), None)
+        return self.head.quantiles(self.torso(observations), taus, fractions, self.cached_constants())
 
     def rescale(self, factor: float) -> None:
         """Multiply the predictions by `factor`, because the unit of returns was divided by it."""

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from monotau.agent import Agent
@@ -15,13 +14,13 @@ from monotau.learning.evaluate import Evaluation
 from monotau.report.plotting import (
     COLOURS,
     DPI,
-    LINE_COLOURS,
     REFERENCE,
     label,
     label_steps,
     new_figure,
     use_thousands,
 )
+from monotau.report.quantile_plots import plot_differences, plot_quantile_functions
 from monotau.results.read import is_evaluation
 from monotau.runs.metrics import Line
 
@@ -96,27 +95,3 @@ def widest_state(agent: Agent, evaluation: Evaluation) -> tuple[Float[np.ndarray
             widest, largest = curves, difference
     assert widest is not None  # noqa: S101  # every evaluation has visited a state
     return taus.cpu().numpy(), widest.cpu().numpy()
-
-
-def plot_quantile_functions(
-    ax: Axes, taus: Float[np.ndarray, " M"], quantiles: Float[np.ndarray, "A M"], actions: Sequence[int]
-) -> None:
-    """Plot the quantile functions of some actions, with their means as dotted lines."""
-    for action, colour in zip(actions, LINE_COLOURS, strict=False):
-        mean = quantiles[action].mean()
-        ax.plot(taus, quantiles[action], color=colour, linewidth=1.8, label=f"action {action}, mean {mean:.4g}")
-        ax.axhline(mean, color=colour, linestyle=":", linewidth=1, alpha=0.7)
-    ax.set(xlabel="fraction $\\tau$", ylabel="return quantile $F^{-1}(\\tau)$", xlim=(0, 1))
-
-
-def plot_differences(
-    ax: Axes, taus: Float[np.ndarray, " M"], quantiles: Float[np.ndarray, "A M"], actions: Sequence[int]
-) -> None:
-    """Plot how the quantile functions of actions differ from that of the first one."""
-    greedy, *others = actions
-    ax.axhline(0, color=LINE_COLOURS[0], linewidth=1.8)
-    for action, colour in zip(others, LINE_COLOURS[1:], strict=False):
-        difference = quantiles[action] - quantiles[greedy]
-        text = f"action {action}, mean difference {difference.mean():+.3g}"
-        ax.plot(taus, difference, color=colour, linewidth=1.6, label=text)
-    ax.set(xlabel="fraction $\\tau$", ylabel=f"difference to action {greedy}", xlim=(0, 1))

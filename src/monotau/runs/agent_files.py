@@ -137,10 +137,12 @@ def find_agent(directory: Path, *, best: bool) -> tuple[Path, list[str]]:
     If the run has not finished, this is its newest undamaged checkpoint. A directory that `Agent.save` wrote is
     returned unchanged.
     """
+    if not best and os.path.exists(directory / "agent.json"):
+        return directory, []
     if best:
         if not os.path.isdir(directory / BEST_AGENT):
             raise ConfigError(
-                f"--best is given, but {directory} has no {BEST_AGENT}, which a run writes at its first evaluation."
+                f"there is no best agent in {directory}: a run writes {BEST_AGENT} at its first evaluation."
             )
         return directory / BEST_AGENT, []
     if os.path.isdir(directory / AGENT):

@@ -1,4 +1,4 @@
-"""The commands `monotau train` and `monotau evaluate`."""
+"""The commands `monotau train`, `monotau evaluate` and `monotau export`."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -25,6 +25,7 @@ from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
 from monotau.runs.agent_files import find_agent
+from monotau.runs.layout import AGENT, BEST_AGENT
 from monotau.runs.process import stoppable
 from monotau.runs.runner import default_directory, train_into
 
@@ -89,6 +90,29 @@ class _Evaluate:
     """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
     risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
     """Risk measure to maximise: mean, mean of the worst (cvar) or best (upper-cvar) share, or a distorted mean."""
+    alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1."""
+    eta: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """Strength of --risk wang or power: negative avoids risk, positive seeks it; by default -0.75 and -2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Export:
+    """Write a trained agent as one graph, for ONNX Runtime or for torch, and print the name of the file.
+
+    Inputs: observations, taus (fractions of the quantiles). Outputs: means, quantiles, risk, all in raw rewards.
+    """
+
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """A run directory, or one that Agent.save wrote. An unfinished run is exported at its last checkpoint."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """File to write; by default agent.onnx, agent.pt2, best_agent.onnx or best_agent.pt2 in DIR."""
+    format: Literal["onnx", "torch"] = "onnx"
+    """onnx, or torch: a program for torch.export.load."""
+    best: bool = False
+    """Use the agent as of the run's best evaluation instead of the last agent."""
+    risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "cvar"
+    """Risk measure of the output `risk`; wang can be exported to torch only."""
     alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1."""
     eta: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
@@ -166,10 +190,7 @@ def evaluate(words: list[str], console: Console) -> None:
     """Evaluate an agent and print its returns."""
     given = parse(_Evaluate, words, "monotau evaluate")
     risk = Risk(given.risk, given.alpha, given.eta)
-    directory, notes = find_agent(given.directory, best=given.best)
-    for note in notes:
-        Console(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
-    agent = Agent.load(directory, given.env)
+    agent = _load(given.directory, given.env, best=given.best)
     if given.episodes < 1:
         raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
     screen = Console(stderr=True)
@@ -184,3 +205,22 @@ def evaluate(words: list[str], console: Console) -> None:
         )
     about = {"env": agent.config.env.id, "protocol": agent.config.env.protocol}
     console.print(json.dumps(about | played.line() | risk.line(), indent=2), highlight=False)
+
+
+def export(words: list[str], console: Console) -> None:
+    """Write the graph of an agent and print where it is."""
+    given = parse(_Export, words, "monotau export")
+    agent = _load(given.directory, None, best=given.best)
+    name = f"{BEST_AGENT if given.best else AGENT}{'.onnx' if given.format == 'onnx' else '.pt2'}"
+    path = given.out or given.directory / name
+    write = agent.export_onnx if given.format == "onnx" else agent.export_torch
+    write(path, risk=given.risk, alpha=given.alpha, eta=given.eta)
+    console.print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
+def _load(place: Path, env: str | None, *, best: bool) -> Agent:
+    """Load the agent of a run or a saved one, and print what the user should know about it."""
+    directory, notes = find_agent(place, best=best)
+    for note in notes:
+        Console(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
+    return Agent.load(directory, env)

@@ -55,7 +55,7 @@ def test_no_curve_falls_anywhere_whatever_the_weights(name, shape):
     taus = torch.linspace(0, 1, 10_001)
     for seed, factor in enumerate((0.1, 1.0, 10.0, 100.0)):
         head = make(name, seed, factor, **shape)
-        curves = head.quantiles(features()[:2], taus, head.constants())
+        curves = head.quantiles(features()[:2], taus, head.fractions(Role.ACT, 2, None), head.constants())
         assert curves.isfinite().all()
         assert int((curves.diff(dim=-1) < 0).sum()) == 0
 

@@ -42,6 +42,10 @@ def view(head: Head, psi: torch.Tensor, role: Role = Role.ACT, actions=None, see
     return Estimate(head(psi, fractions, head.constants(), actions), fractions)
 
 
+def quantiles(head: Head, psi: torch.Tensor, taus: torch.Tensor) -> torch.Tensor:
+    return head.quantiles(psi, taus, head.fractions(Role.ACT, len(psi), None), head.constants())
+
+
 def test_every_head_is_listed_as_monotone_or_not():
     assert {*MONOTONE, *CROSSING, "incremental-iqn"} == set(HEADS)
 
@@ -56,7 +60,7 @@ def test_predictions_have_one_entry_for_each_state_action_and_fraction(name, sty
         assert chosen.distribution.batch_shape == (BATCH,)
         assert everything.distribution.mean().shape == (BATCH, ACTIONS)
         assert everything.fractions.shape[0] == BATCH
-    assert head.quantiles(features(), torch.tensor([0.1, 0.5, 0.9]), head.constants()).shape == (BATCH, ACTIONS, 3)
+    assert quantiles(head, features(), torch.tensor([0.1, 0.5, 0.9])).shape == (BATCH, ACTIONS, 3)
 
 
 @EVERY_HEAD
@@ -126,7 +130,7 @@ def curves(name: str, style: str, networks: int = 20) -> torch.Tensor:
         with torch.no_grad():
             for parameter in head.parameters():
                 parameter.mul_(10.0 ** (seed % 5 - 2))
-            found.append(head.quantiles(features(), taus, head.constants()))
+            found.append(quantiles(head, features(), taus))
     return torch.cat(found)
 
 
@@ -150,7 +154,7 @@ def test_incremental_iqn_is_monotone_within_a_set_of_fractions_and_not_across_se
     """As in the paper's Fig. 1b, the quantile at one fraction depends on the other fractions of the set."""
     head, psi = make("incremental-iqn"), features()
     sparse, dense = torch.tensor([0.3, 0.9]), torch.linspace(0.02, 0.9, 45)
-    asked = {name: head.quantiles(psi, taus, ()) for name, taus in (("sparse", sparse), ("dense", dense))}
+    asked = {name: quantiles(head, psi, taus) for name, taus in (("sparse", sparse), ("dense", dense))}
     assert all((values.diff(dim=-1) >= 0).all() for values in asked.values())
     assert ((asked["sparse"][..., 1] - asked["dense"][..., -1]).abs() > 1e-4).any()  # both at 0.9
     taus = torch.cat([sparse, dense])
@@ -161,8 +165,8 @@ def test_incremental_iqn_is_monotone_within_a_set_of_fractions_and_not_across_se
 def test_incremental_iqn_returns_quantiles_in_the_order_they_are_asked():
     head, psi = make("incremental-iqn"), features()
     taus = torch.tensor([0.7, 0.2, 0.5])
-    ordered = head.quantiles(psi, taus.sort().values, ())
-    torch.testing.assert_close(head.quantiles(psi, taus, ()), ordered[..., [2, 0, 1]])
+    ordered = quantiles(head, psi, taus.sort().values)
+    torch.testing.assert_close(quantiles(head, psi, taus), ordered[..., [2, 0, 1]])
 
 
 @EVERY_HEAD
@@ -224,3 +228,11 @@ def test_only_c51_has_bounds():
 def test_only_the_dqn_head_has_no_spread():
     assert [name for name, config in SMALL_HEADS.items() if not config.has_spread] == ["dqn"]
     assert isinstance(view(make("dqn"), features()).distribution, Point)
+
+
+@EVERY_HEAD
+def test_without_a_generator_a_prediction_does_not_depend_on_its_row(name):
+    head, psi = make(name), features()[:1].expand(BATCH, -1)
+    with torch.no_grad():
+        curves = head(psi, head.fractions(Role.ACT, BATCH, None), head.constants()).curve()
+    torch.testing.assert_close(curves, curves[:1].expand(curves.shape))

@@ -95,10 +95,13 @@ class Head(nn.Module, ABC):
         return ()
 
     def quantiles(
-        self, features: Float[Tensor, "B D"], taus: Float[Tensor, " M"], constants: Constants
+        self,
+        features: Float[Tensor, "B D"],
+        taus: Float[Tensor, " M"],
+        fractions: Float[Tensor, "B n"],
+        constants: Constants,
     ) -> Float[Tensor, "B A M"]:
-        """Quantiles at any fractions, read off the predicted curve; implicit heads evaluate their network there."""
-        fractions = self.fractions(Role.ACT, len(features), None).to(features.device)
+        """Quantiles at any `taus`, read off the predicted curve; implicit heads evaluate their network there."""
         distribution: Distribution = self(features, fractions, constants)
         return distribution.quantile(taus)
 

@@ -94,10 +94,14 @@ class FqfHead(Head):
         return [self.config.fraction_optimiser(self.proposals)]
 
     def quantiles(
-        self, features: Float[Tensor, "B D"], taus: Float[Tensor, " M"], constants: Constants
+        self,
+        features: Float[Tensor, "B D"],
+        taus: Float[Tensor, " M"],
+        fractions: Float[Tensor, "B n"],
+        constants: Constants,
     ) -> Float[Tensor, "B A M"]:
         """Evaluate the network at the fractions."""
-        values: Tensor = self.network(features, taus.expand(len(features), -1), None)
+        values: Tensor = self.network(features, taus.expand(features.shape[0], -1), None)
         return values
 
     def statistics(self, distribution: Distribution) -> dict[str, float]:

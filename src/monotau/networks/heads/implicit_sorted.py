@@ -50,9 +50,11 @@ class ImplicitSortedHead(Head):
         self.last = ActionLayer(layers, config.hidden, actions)
 
     def fractions(self, role: Role, batch: int, generator: torch.Generator | None) -> Float[Tensor, "B n"]:
-        """Draw the noise of all samples, concatenated; without a generator, the same noise each time."""
-        generator = generator or torch.Generator().manual_seed(0)
-        return torch.randn(batch, self.config.count(role) * self.config.noise, generator=generator)
+        """Draw the noise of all samples, concatenated; without a generator, the same noise in every row."""
+        size = self.config.count(role) * self.config.noise
+        if generator is None:
+            return torch.randn(1, size, generator=torch.Generator().manual_seed(0)).expand(batch, size)
+        return torch.randn(batch, size, generator=generator)
 
     def forward(
         self,

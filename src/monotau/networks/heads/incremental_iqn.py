@@ -77,9 +77,13 @@ class IncrementalIqnHead(Head):
         return quantile_loss(prediction, target, self.config.kappa)
 
     def quantiles(
-        self, features: Float[Tensor, "B D"], taus: Float[Tensor, " M"], constants: Constants
+        self,
+        features: Float[Tensor, "B D"],
+        taus: Float[Tensor, " M"],
+        fractions: Float[Tensor, "B n"],
+        constants: Constants,
     ) -> Float[Tensor, "B A M"]:
         """Evaluate the network at all fractions together; another set of fractions gives other quantiles."""
         ordered = taus.sort()
-        asked: Diracs = self(features, ordered.values.expand(len(features), -1), constants)
+        asked: Diracs = self(features, ordered.values.expand(features.shape[0], -1), constants)
         return asked.values[..., ordered.indices.argsort()]
