@@ -347,7 +347,7 @@ def products(sizes: Sizes) -> list[Row]:
         "ndqfn": updater(Ndqfn(), EpsilonGreedy(), "fp32", ring),
         "ndqfn-dpe": updater(Ndqfn(), Dpe(), "fp32", ring),
     }
-    known = {torch.ops.mkldnn._linear_pointwise.default: onednn_operations}
+    known = {torch.ops.mkldnn._linear_pointwise: onednn_operations}
     operations: dict[str, float] = {}
     for name, job in jobs.items():
         with FlopCounterMode(display=False, custom_mapping=known) as counter:
@@ -435,7 +435,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure the requested parts, add them to the file and print all parts in it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in PARTS:
-        parser.add_argument(f"--{name}", action="store_true", help=(PARTS[name].__doc__ or "").splitlines()[0])
+        parser.add_argument(f"--{name}", action="store_true", help=(PARTS[name].__doc__ or name).splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results/peers.json"), help="JSON file")
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds, each of which runs every method once")
     parser.add_argument("--steps", type=int, default=2_000, help="steps of a round on CartPole and of the emulator")

@@ -70,6 +70,7 @@ NDQFN = {"kind": "ndqfn", "stratified": True, "support": [], "input_form": "conc
 NDQFN_PAPER = NDQFN | {"anchor": "lowest", "baseline": "sigmoid", "increment": "relu", "stratified": False}
 NDQFN_FQF = {"kind": "ndqfn-fqf", "stratified": True} | STEPS | CURVE | PROPOSED
 IQN_STAR = {"kind": "iqn", "cosines": 64} | SAMPLED
+IQN_8 = IQN_STAR | {"online_fractions": 8, "target_fractions": 8, "action_fractions": 8}
 IQN = IQN_STAR | {"online_fractions": 64, "target_fractions": 64}
 INCREMENTAL_IQN = {"kind": "incremental-iqn", "cosines": 64} | SAMPLED | STEPS
 IMPLICIT_SORTED = {"kind": "implicit-sorted", "noise": 8} | SAMPLED
@@ -103,7 +104,7 @@ ROWS = {
     "ndqfn-fast": (NDQFN, GREEDY, PRIORITIZED, 5, True),
     "iqn": (IQN, GREEDY, None, 1, False),
     "iqn-star": (IQN_STAR, GREEDY, None, None, True),
-    "iqn-8": (Iqn(online_fractions=8, target_fractions=8, action_fractions=8), GREEDY, None, None, True),
+    "iqn-8": (IQN_8, GREEDY, None, None, True),
     "iqn-dpe": (IQN_STAR, DPE, None, None, True),
     "iqn-dltv": (IQN_STAR, DLTV, None, None, True),
     "incremental-iqn": (INCREMENTAL_IQN, GREEDY, None, None, True),
