@@ -347,7 +347,7 @@ def products(sizes: Sizes) -> list[Row]:
         "ndqfn": updater(Ndqfn(), EpsilonGreedy(), "fp32", ring),
         "ndqfn-dpe": updater(Ndqfn(), Dpe(), "fp32", ring),
     }
-    known = {torch.ops.mkldnn._linear_pointwise.default: onednn_operations}
+    known = {torch.ops.mkldnn._linear_pointwise: onednn_operations}
     operations: dict[str, float] = {}
     for name, job in jobs.items():
         with FlopCounterMode(display=False, custom_mapping=known) as counter:

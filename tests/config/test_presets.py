@@ -70,6 +70,7 @@ NDQFN = {"kind": "ndqfn", "stratified": True, "support": [], "input_form": "conc
 NDQFN_PAPER = NDQFN | {"anchor": "lowest", "baseline": "sigmoid", "increment": "relu", "stratified": False}
 NDQFN_FQF = {"kind": "ndqfn-fqf", "stratified": True} | STEPS | CURVE | PROPOSED
 IQN_STAR = {"kind": "iqn", "cosines": 64} | SAMPLED
+IQN_8 = IQN_STAR | {"online_fractions": 8, "target_fractions": 8, "action_fractions": 8}
 IQN = IQN_STAR | {"online_fractions": 64, "target_fractions": 64}
 IQN_8 = IQN_STAR | {"online_fractions": 8, "target_fractions": 8, "action_fractions": 8}
 INCREMENTAL_IQN = {"kind": "incremental-iqn", "cosines": 64} | SAMPLED | STEPS

@@ -78,7 +78,7 @@ def test_networks_are_compiled_only_if_the_setting_says_so(wanted, monkeypatch):
 def test_the_flag_is_recorded_with_the_settings():
     plain = [Agent("CartPole-v1", "dqn", compile=given).config.to_plain()["compile"] for given in ("auto", False, True)]
     assert plain == ["auto", "off", "on"]  # true and false are what YAML makes of on and off, and of older settings
-    with pytest.raises(ConfigError, match="compile is 'yes'"):
+    with pytest.raises(ConfigError, match=r"compile 'yes' is unknown\. Allowed: auto, off, on"):
         Agent("CartPole-v1", "dqn", compile="yes")
 
 

@@ -24,7 +24,7 @@ def settle_compile(wanted: CompileSetting, *, updates: int, convolutions: bool, 
     """Return whether to compile: for `auto`, where it is known to pay.
 
     That is a long run of a network without convolutions on a CPU with a C++ compiler. Large networks spend their time
-    in products, which gain nothing.
+    in products, which compiling makes slower on some processors.
     """
     if wanted != "auto":
         return wanted == "on"

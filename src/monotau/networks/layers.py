@@ -107,8 +107,8 @@ def product_without_gradient(rows: Float[Tensor, "R I"], weight: Float[Tensor, "
 def suits_onednn(inputs: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is the faster library for a product, and can compute it."""
     return (
-        inputs.numel() * len(weight) >= LARGE_PRODUCT
-        and not torch.compiler.is_compiling()
+        not torch.compiler.is_compiling()  # first, because sizes are symbols then
+        and inputs.numel() * len(weight) >= LARGE_PRODUCT
         and inputs.device.type == "cpu"
         and inputs.dtype == torch.float32
         and onednn_is_faster()

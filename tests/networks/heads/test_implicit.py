@@ -36,3 +36,5 @@ def test_the_layer_and_its_gradients_equal_the_plain_formula(factors_shape, adde
     assert (hidden == 0).any()
     expected = torch.autograd.grad(naive, parts, flowing)
     torch.testing.assert_close(torch.autograd.grad(hidden, parts, flowing), expected)
+    with torch.no_grad():
+        assert torch.equal(mixed_layer(*parts), hidden)

@@ -160,8 +160,20 @@ def mixed_layer(
     addends: Float[Tensor, "*broadcast H"],
 ) -> Float[Tensor, "B N H"]:
     """ReLU(W (psi * phi_i) + addend_i) for each state and step; factors and addends may differ between states."""
+    if not torch.is_grad_enabled():  # a call of an autograd function takes longer than the layer of a single state
+        return _mixed_and_hidden(features, factors, weight, addends)[1]
     hidden: Tensor = _MixedLayer.apply(features, factors, weight, addends)
     return hidden
+
+
+def _mixed_and_hidden(
+    features: Tensor, factors: Tensor, weight: Tensor, addends: Tensor
+) -> tuple[Float[Tensor, "B N D"], Float[Tensor, "B N H"]]:
+    """Return psi * phi_i and the hidden units, without a gradient."""
+    mixed = features[:, None, :] * factors
+    hidden = product_without_gradient(mixed.flatten(0, 1), weight)
+    # In place: the B*N*H tensor is allocated once.
+    return mixed, hidden.view(*mixed.shape[:2], -1).add_(addends).relu_()
 
 
 class _MixedLayer(torch.autograd.Function):
@@ -170,9 +182,7 @@ class _MixedLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, factors: Tensor, weight: Tensor, addends: Tensor) -> Tensor:
         """Compute the hidden units."""
-        mixed = features[:, None, :] * factors  # B N D
-        hidden = product_without_gradient(mixed.flatten(0, 1), weight)
-        hidden = hidden.view(*mixed.shape[:2], -1).add_(addends).relu_()
+        mixed, hidden = _mixed_and_hidden(features, factors, weight, addends)
         ctx.save_for_backward(features, factors, weight, mixed, hidden)
         ctx.addends_shape = addends.shape
         ctx.set_materialize_grads(False)
