@@ -132,10 +132,8 @@ class Stepped(Distribution):
 
     def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
         """1-Wasserstein distance; on the same knots it is the mean absolute difference of the curves."""
-        if (
-            isinstance(other, Stepped) and self.support.anchor == other.support.anchor and same(self.knots, other.knots)
-        ):  # the curve is linear in anchors and steps
-            return Stepped(self.support, self.anchors - other.anchors, self.steps - other.steps).lines().magnitude()
+        if isinstance(other, Stepped) and same(self.knots, other.knots):
+            return PiecewiseLinear(self.knots, self.values - other.values).magnitude()
         return super().w1(other)
 
     def ramp_quantile(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
