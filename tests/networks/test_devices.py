@@ -40,7 +40,7 @@ def learned(preset: str, **settings) -> Agent:
 
 def assert_alike(there: dict, here: dict) -> None:
     for name, tensor in there.items():
-        torch.testing.assert_close(tensor.cpu(), here[name], rtol=1e-4, atol=1e-6, msg=lambda text: f"{name}: {text}")
+        torch.testing.assert_close(tensor.cpu(), here[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

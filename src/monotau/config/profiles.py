@@ -109,7 +109,7 @@ PROFILES: Mapping[str, Profile] = {
         warmup_share=0.1,
         torso_settings={"mlp": {"width": 128, "norm": True}},
         settings={
-            "steps": 20_000,
+            "steps": 28_000,
             # Otherwise n-step returns include the falls of random actions: on CliffWalking, the detour looks better.
             "cut_at_random": True,
             "iteration_steps": 4_000,
