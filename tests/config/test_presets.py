@@ -218,7 +218,7 @@ def test_only_the_merged_settings_must_be_valid():
 @pytest.mark.parametrize(
     ("given", "warmup"),
     [
-        ({}, 2_000),
+        ({}, 2_800),
         ({"steps": 50}, 5),
         ({"steps": 5}, 1),
         ({"steps": 10**7}, 10_000),
@@ -252,7 +252,7 @@ def test_another_kind_of_part_drops_the_old_part_s_settings_and_keeps_the_profil
 def test_the_replay_settings_of_a_profile_hold_for_every_kind_of_replay(profile):
     given = PROFILES[profile].settings["replay"]
     if profile == "classic":
-        given = given | {"warmup_steps": 2_000}  # a tenth of its steps
+        given = given | {"warmup_steps": 2_800}  # a tenth of its steps
         assert resolve("ndqfn", profile=profile).config.replay == Prioritized(**given)
     else:
         assert resolve("ndqfn", profile=profile).config.replay == Uniform(**given)

@@ -11,6 +11,7 @@ from monotau.explorers.dpe import Dpe, DpeExplorer
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
 from monotau.learning.learner import Learner
 from monotau.networks import Estimate, Role
+from monotau.networks.heads.implicit_sorted import ImplicitSorted
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from tests.support.networks import SMALL_HEADS, SMALL_NDQFN, Watching, random_batch, small_factory, taught, teach
 
@@ -142,8 +143,10 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
         current = Estimate(learner.target.predict(batch.observations, fractions, batch.actions), fractions)
         teach(explorer, batch, current if explorer.wants_target else None, generator)
-    # Predictions of incremental IQN depend on the number of fractions, which is larger for learning than for acting.
-    assert gap_of_means(explorer, batch) < (0.9 if isinstance(head, IncrementalIqn) else 0.4) * first
+    # Predictions of incremental IQN depend on the number of fractions, which is larger for learning than for acting, and
+    # those of implicit-sorted on a few fixed samples of its noise.
+    most = {IncrementalIqn: 0.9, ImplicitSorted: 0.6}.get(type(head), 0.4)
+    assert gap_of_means(explorer, batch) < most * first
     for network, old in zip(others, before, strict=True):
         assert all(torch.equal(p, q) for p, q in zip(weights(network), old, strict=True))
     assert explorer.wants_target == (target == "shared")

@@ -174,6 +174,10 @@ class Part:
         return observation
 
 
+# Files are checked against these types, and a forward reference would be evaluated as code then.
+ObservationSpec.__annotations__["parts"] = tuple[Part, ...]
+
+
 def leaves(space: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
     """Return the path and the space of every part of a Dict or Tuple; any other space is one part."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
