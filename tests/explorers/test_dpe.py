@@ -143,8 +143,8 @@ def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
         fractions = learner.target.head.fractions(Role.TARGET, 9, generator)
         current = Estimate(learner.target.predict(batch.observations, fractions, batch.actions), fractions)
         teach(explorer, batch, current if explorer.wants_target else None, generator)
-    # Predictions of incremental IQN depend on the number of fractions, which is larger for learning than for acting, and
-    # those of implicit-sorted on a few fixed samples of its noise.
+    # Predictions of incremental IQN depend on the number of fractions, which is larger for learning than for acting;
+    # those of implicit-sorted depend on a few fixed samples of its noise.
     most = {IncrementalIqn: 0.9, ImplicitSorted: 0.6}.get(type(head), 0.4)
     assert gap_of_means(explorer, batch) < most * first
     for network, old in zip(others, before, strict=True):

@@ -285,8 +285,9 @@ class ActionLayer(nn.Module):
 
 
 def cosine_table(points: Sequence[float], cosines: int) -> Float[Tensor, "K C"]:
-    """Return the cosines of fixed fractions, which are computed once."""
-    return torch.tensor([[math.cos(math.pi * i * point) for i in range(1, cosines + 1)] for point in points])
+    """Return the cosines of fixed fractions, which are computed once, in float64 before they are rounded."""
+    angles = math.pi * torch.tensor(points, dtype=torch.float64)[:, None] * torch.arange(1, cosines + 1)
+    return torch.cos(angles).float()
 
 
 class CosineEmbedding(nn.Module):
