@@ -39,8 +39,12 @@ class Signals(gym.Env):
         return self._observation(), reward, True, False, {}
 
 
+UNSIZED = {name: value for name, value in SMALL.items() if name != "torso"}
+"""Small settings that leave the torso to the observations."""
+
+
 def made(**settings) -> Agent:
-    return Agent(Signals, "ndqfn-dpe", **({name: value for name, value in SMALL.items() if name != "torso"} | settings))
+    return Agent(Signals, "ndqfn-dpe", **(UNSIZED | settings))
 
 
 def observed(count: int) -> tuple[dict, np.ndarray]:
@@ -59,11 +63,12 @@ def row(batch: dict, index: int) -> dict:
 
 
 def test_pictures_and_numbers_are_learned_together():
-    agent = made(
-        steps=2500, iteration_steps=2500, update={"every_steps": 2, "batch_size": 16}, optimiser={"learning_rate": 2e-3}
+    rate, update = {"learning_rate": 3e-3}, {"every_steps": 2, "batch_size": 16, "sync_every_steps": 60}
+    agent = Agent(
+        Signals, "dqn", **(UNSIZED | {"head": {"hidden": 16}, "update": update, "optimiser": rate, "steps": 1200})
     )
     assert isinstance(agent.networks.learner.online.torso, JoinedTorso)
-    agent.learn(2500)
+    agent.learn(1200)
     batch, answers = observed(40)
     actions, _ = agent.predict(batch)
     assert actions.shape == (40, 2)
