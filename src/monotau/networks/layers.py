@@ -286,8 +286,8 @@ class ActionLayer(nn.Module):
 
 def cosine_table(points: Sequence[float], cosines: int) -> Float[Tensor, "K C"]:
     """Return the cosines of fixed fractions, which are computed once, in float64 before they are rounded."""
-    angles = math.pi * torch.tensor(points, dtype=torch.float64)[:, None] * torch.arange(1, cosines + 1)
-    return torch.cos(angles).float()
+    multiples = torch.tensor(points, dtype=torch.float64)[:, None].expand(-1, cosines).cumsum(dim=1)
+    return torch.cos(math.pi * multiples).float()
 
 
 class CosineEmbedding(nn.Module):
