@@ -3,7 +3,7 @@
 import argparse
 import csv
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -46,6 +46,13 @@ def run_cells(function: Callable[[Cell], Cell], cells: Iterable[Cell], path: Pat
         for future in as_completed(running):
             append(path, running[future] | future.result())
             bar.advance(task)
+
+
+def rows_of(function: Callable[[Cell], Cell], cells: Sequence[Cell], path: Path, jobs: int) -> list[dict[str, str]]:
+    """Run the cells that the file has no row for, and return the rows of all of them."""
+    run_cells(function, cells, path, jobs)
+    rows = read_rows(path)
+    return [row for cell in cells for row in rows if is_of(row, cell)]
 
 
 def is_of(row: dict[str, str], cell: Cell) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from benchmarks.cells import Cell, arguments, is_of, number, read_rows, run_cells
+from benchmarks.cells import Cell, arguments, is_of, number, rows_of
 from monotau import Agent
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
 
@@ -95,10 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=100_000, help="steps per run")
     parser.add_argument("--until", type=float, help="end a run at an evaluation that reaches this return")
     given = parser.parse_args(argv)
-    cells = cells_of(given)
-    run_cells(train, cells, given.out, given.jobs)
-    rows = read_rows(given.out)
-    print("\n".join(table([row for cell in cells for row in rows if is_of(row, cell)])))
+    print("\n".join(table(rows_of(train, cells_of(given), given.out, given.jobs))))
 
 
 if __name__ == "__main__":

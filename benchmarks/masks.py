@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks import classic
-from benchmarks.cells import Cell, arguments, is_of, number, read_rows, run_cells
+from benchmarks.cells import Cell, arguments, is_of, number, rows_of
 from monotau import Agent
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.runs.metrics import Log
@@ -57,10 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)), help="seeds")
     parser.add_argument("--steps", type=int, default=100_000, help="steps per run")
     given = parser.parse_args(argv)
-    cells = cells_of(given)
-    run_cells(train, cells, given.out, given.jobs)
-    rows = read_rows(given.out)
-    print("\n".join(table([row for cell in cells for row in rows if is_of(row, cell)])))
+    print("\n".join(table(rows_of(train, cells_of(given), given.out, given.jobs))))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from benchmarks import classic, masks, peers, scales
+from benchmarks import cells, classic, masks, peers, scales
 from benchmarks.atari_results import evaluations
 from benchmarks.cells import append, is_of, number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, solved_smaller
@@ -140,7 +140,7 @@ def test_a_row_of_classic_says_how_a_run_went(tmp_path, monkeypatch, capsys):
         for cell in cells:
             append(path, cell | function(cell))
 
-    monkeypatch.setattr(classic, "run_cells", here)
+    monkeypatch.setattr(cells, "run_cells", here)
     monkeypatch.setattr(classic, "Agent", partial(Agent, **SMALL))
     asked = ["--envs", COIN, "--preset", "dqn", "--seeds", "3", "--steps", "350"]
     classic.main([*asked, "--out", str(tmp_path / "classic.csv")])
@@ -159,7 +159,7 @@ def test_a_row_of_masks_is_a_run_with_them_or_without(tmp_path, monkeypatch, cap
         for cell in cells:
             append(path, cell | function(cell))
 
-    monkeypatch.setattr(masks, "run_cells", here)
+    monkeypatch.setattr(cells, "run_cells", here)
     for module in (classic, masks):
         monkeypatch.setattr(module, "Agent", partial(Agent, **(SMALL | {"evaluation": {"episodes": 3}})))
     masks.main(["--preset", "dqn", "--seeds", "3", "--steps", "150", "--out", str(tmp_path / "masks.csv")])
@@ -197,7 +197,7 @@ def test_the_settings_of_a_run_have_its_number_of_steps(monkeypatch):
 
 def test_all_presets_are_run_if_asked_for(tmp_path, monkeypatch, capsys):
     ran = []
-    monkeypatch.setattr(classic, "run_cells", lambda function, cells, path, jobs: ran.extend(cells))
+    monkeypatch.setattr(cells, "run_cells", lambda function, cells, path, jobs: ran.extend(cells))
     asked = ["--preset", "all", "--steps", "20000", "--envs", "Acrobot-v1", "--seeds", "0"]
     classic.main([*asked, "--out", str(tmp_path / "classic.csv")])
     assert [cell.pop("preset") for cell in ran] == list(PRESETS)
