@@ -194,7 +194,7 @@ class Training:
         self.display.advance(self.step)
         self.display.say(
             f"step {self.step:>9,d}  evaluation: return {line['return_mean']:8.2f} ± {line['return_std']:.2f} "
-            f"over {line['episodes']} episodes"
+            f"over {line['episodes']} {'episode' if line['episodes'] == 1 else 'episodes'}"
         )
         return evaluation
 
