@@ -101,7 +101,7 @@ def test_a_saved_agent_knows_its_parts_and_actions(tmp_path):
     ("change", "message"),
     [
         ({"picture": None}, r"the observation is invalid. In the part picture: "),
-        ({"shown": (2,)}, r"the observation is invalid. The observation does not have it"),
+        ({"shown": (2,)}, r"the observation is invalid. The observation has no part shown\.1"),
         ({"shown": (9, [0.0, 1.0])}, r"the observation is invalid. In the part shown\.0: The state is 9"),
         ({"picture": np.zeros((4, 4, 2))}, r"the observation is invalid. In the part picture: .* shape \(4, 4, 2\)"),
     ],

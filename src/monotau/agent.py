@@ -25,7 +25,7 @@ from monotau.envs.make import EnvFactory, EnvSource
 from monotau.envs.masks import as_masks
 from monotau.envs.stacking import stack_frames
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageFault, brief
-from monotau.learning.agent_networks import AgentNetworks
+from monotau.learning.agent_networks import AgentNetworks, compiles
 from monotau.learning.collector import Collector, LocalCollector
 from monotau.learning.evaluate import Evaluation, evaluate
 from monotau.learning.policy import Policy
@@ -206,6 +206,7 @@ class Agent:
         if self._training is None:
             if self._unplanned is not None:
                 self.config = self._unplanned.override({"steps": total_steps}).config
+                self.networks.compiler.on = compiles(self.config, self.networks.device)
             display = Display(Console(stderr=True) if self.verbose else None)
             plan_memory(Resolved(self.config, self._envs()), display.say, force=force, ray=ray)
             self._training = self.start_training(Log(), display, ray)

@@ -171,7 +171,7 @@ def test_a_part_of_the_wrong_type_is_a_fault():
     with pytest.raises(EnvironmentFault, match="In the part b: The observation is 'text', but must be an array of num"):
         vector.reset()
     env.reset = lambda **_: (7, {})
-    with pytest.raises(EnvironmentFault, match="In the part b: The observation does not have it"):
+    with pytest.raises(EnvironmentFault, match="In the part b: The observation has no part b"):
         vector.reset()
 
 

@@ -247,7 +247,7 @@ def test_every_part_survives_packing(space, count, stack, seed):
     ("change", "message"),
     [
         ({"speed": np.nan}, "In the part speed: The observation contains nan, which float32 cannot hold"),
-        ({"inner": [2]}, r"In the part inner\.1: The observation does not have it"),
+        ({"inner": [2]}, r"In the part inner\.1: The observation has no part inner\.1"),
         ({"inner": (6, np.zeros(3))}, r"In the part inner\.0: The state is 6, but the Discrete .* goes from 2 to 5"),
         ({"flags": np.zeros(3, bool)}, r"In the part flags: The observation has shape \(3,\), but"),
     ],

@@ -3,16 +3,19 @@
 import copy
 import shutil
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from monotau.agent import Agent
 from monotau.errors import ConfigError
 from monotau.learning.learner import Learner
 from monotau.networks.compile import LEAST_UPDATES, Compiled, Compiler, has_cpp_compiler, settle_compile
+from tests.support.envs import Frames
 from tests.support.networks import Watching, random_batch, small_factory
-from tests.support.small_runs import BRIEF, briefly_learned
+from tests.support.small_runs import BRIEF, SMALL, briefly_learned
 
 
 def same_weights(one: Agent, other: Agent) -> bool:
@@ -146,3 +149,15 @@ def test_a_copy_of_a_learner_uses_its_own_weights():
             parameter.add_(1.0)
     losses = [one.update(batch, torch.Generator().manual_seed(0)).losses for one in (learner, other)]
     assert not torch.equal(*losses)
+
+
+def test_images_beside_vectors_and_short_trainings_are_not_compiled():
+    """`learn` decides, if the length was left open; the default length of images is a million steps."""
+    space = spaces.Dict(a=spaces.Box(0, 255, (6, 5, 3), np.uint8), b=spaces.Box(-1, 1, (2,)))
+    assert not Agent(lambda: Frames(space), "dqn").networks.compiler.on
+    agent = Agent("CartPole-v1", "dqn", **(SMALL | {"head": {"hidden": 8}, "steps": 10**7}))
+    assert agent.networks.compiler.on == has_cpp_compiler()
+    settings = {name: value for name, value in SMALL.items() if name not in ("steps", "head")}
+    short = Agent("CartPole-v1", "dqn", **settings)
+    short.networks.compiler.on = True
+    assert not short.learn(100).networks.compiler.on

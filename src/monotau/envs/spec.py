@@ -170,7 +170,7 @@ class Part:
             try:
                 observation = observation[key] if isinstance(observation, Mapping) else observation[int(key)]
             except (LookupError, TypeError, ValueError):
-                raise EnvironmentFault("The observation does not have it.") from None
+                raise EnvironmentFault(f"The observation has no part {self.name}.") from None
         return observation
 
 

@@ -27,6 +27,12 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def compiles(config: Config, device: torch.device) -> bool:
+    """Whether updates are compiled with these settings."""
+    images = type(config.torso) is not Mlp
+    return settle_compile(config.compile, updates=config.planned_updates, convolutions=images, device=device)
+
+
 class AgentNetworks:
     """The learner's networks, the explorer and the policies of an agent, without its replay and environments."""
 
@@ -43,14 +49,7 @@ class AgentNetworks:
             config.optimiser,
             config.seed,
             device,
-            Compiler(
-                wanted=settle_compile(
-                    config.compile,
-                    updates=config.planned_updates,
-                    convolutions=not isinstance(config.torso, Mlp),
-                    device=device,
-                )
-            ),
+            Compiler(wanted=compiles(config, device)),
             scaling,
         )
         self.compiler = factory.compiler
