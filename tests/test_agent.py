@@ -45,13 +45,15 @@ def observations(agent, count=32, seed=0):
 
 def undecided(agent):
     """Make all actions equally good on average, so that the choice of a small network depends on the observation."""
-    batch, network = observations(agent), agent.networks.learner.online
+    batch, network, online = observations(agent), agent.networks.evaluated, agent.networks.learner.online
     stacks = np.repeat(batch[:, None], agent.config.env.frame_stack, axis=1)
     means = agent.distribution(stacks if stacks.shape[1] > 1 else batch).mean().mean(dim=0)
     with torch.no_grad():
         head = network.head.network if network.head.samples else network.head.curve.location
         head.last.advantages.bias.view(agent.actions, -1)[:, 0].sub_(means / agent.unit)
+    online.load_state_dict(network.state_dict())
     network.invalidate_cache()
+    online.invalidate_cache()
     assert len(set(agent.predict(batch)[0].tolist())) > 1
     return agent
 
