@@ -45,6 +45,11 @@ class ObservationSpec:
     """The parts of a Dict or Tuple, whose bytes make up a frame one after another: first vectors of floats, then other
     vectors and discrete states, then images."""
 
+    @property
+    def floats(self) -> bool:
+        """Whether it is a vector of floats, whose entries may have any scale."""
+        return self.kind == "vector" and self.dtype == "float32"
+
     @classmethod
     def from_space(cls, space: object) -> "ObservationSpec":
         """Derive the format from a Gymnasium space."""
@@ -162,7 +167,7 @@ class Part:
     @property
     def floats(self) -> bool:
         """Whether it is a vector of floats."""
-        return self.spec.kind == "vector" and self.spec.dtype == "float32"
+        return self.spec.floats
 
     def of(self, observation: Any) -> Any:
         """Return this part of an observation."""

@@ -72,8 +72,7 @@ class InputScaling(nn.Module):
     def __init__(self, spec: ObservationSpec, stack: int, *, enabled: bool) -> None:
         super().__init__()
         self.spec = spec.leading(floats=True) if spec.parts else spec
-        standardised = bool(self.spec.parts) or (spec.kind == "vector" and spec.dtype == "float32")
-        self.enabled = enabled and standardised
+        self.enabled = enabled and (bool(self.spec.parts) or spec.floats)
         size = input_shape(self.spec, stack)[0] if self.enabled else 0
         for name, values in {
             "offset": torch.zeros(size),
