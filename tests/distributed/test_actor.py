@@ -81,7 +81,7 @@ def test_collected_steps_can_be_stored_with_the_final_frames_of_truncated_episod
     replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs), 100)
     for number in range(len(result)):
         replay.add(result.step(number), slice(1, 2))
-    replay.cut(result.newest.frames, slice(1, 2))
+    replay.cut(result.newest, slice(1, 2))
     batch = replay.sample(400, np.random.default_rng(0))
     seen = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.next_observations[:, 0, 1].tolist(), strict=True))
     gone = dict(zip(batch.observations[:, 0, 1].int().tolist(), batch.discounts.tolist(), strict=True))
@@ -102,7 +102,7 @@ def test_an_actor_sends_the_masks_of_its_steps_and_of_final_frames():
     replay = resolved.config.replay.build(layout_of(resolved.config, resolved.envs), 100)
     for number in range(len(result)):
         replay.add(result.step(number), slice(2, 4))
-    replay.cut(result.newest.frames, slice(2, 4), result.newest.masks)
+    replay.cut(result.newest, slice(2, 4))
     batch = replay.sample(400, np.random.default_rng(0))
     for observations, masks in ((batch.observations, batch.masks), (batch.next_observations, batch.next_masks)):
         assert set(observations[:, 0, 0].tolist()) >= {2.0, 3.0}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from monotau.errors import ConfigError, Divergence
-from monotau.replay import REPLAYS, Layout, Prioritized, Replay
+from monotau.replay import REPLAYS, Layout, Newest, Prioritized, Replay
 from tests.support.naive_replay import GAMES, layout, make, random_game, step
 
 HUGE = 1e12
@@ -86,7 +86,7 @@ def test_the_final_slots_of_a_cut_hold_no_mass():
     replay = make(capacity=9, lanes=1)
     for number in range(12):
         replay.add(step([number]))
-        replay.cut(np.array([-1]))
+        replay.cut(Newest(np.array([-1])))
         drawn = replay.sample(len(replay), np.random.default_rng(0)).observations[:, -1]
         assert sorted(drawn.tolist()) == list(range(number + 1 - len(replay), number + 1))
 
@@ -188,7 +188,7 @@ def test_every_replay_keeps_the_contract(kind):
     for t in range(5):
         replay.add(step([t, 10 + t], first=t == 0))
         assert replay.ready == (t >= 4)  # two lanes; a stack, two steps and the frame after them
-    replay.cut(np.array([5, 15]))
+    replay.cut(Newest(np.array([5, 15])))
     assert len(replay) == 10
     batch = replay.sample(100, np.random.default_rng(0))
     assert set(batch.observations[:, -1].tolist()) == {*range(5), *range(10, 15)}

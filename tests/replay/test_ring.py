@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from monotau.errors import ConfigError
-from monotau.replay import Batch, Layout, Ring, Steps, Uniform
+from monotau.replay import Batch, Layout, Newest, Ring, Steps, Uniform
 
 
 def make_ring(
@@ -130,11 +130,11 @@ def test_a_life_loss_ends_the_window_but_not_the_stack():
 
 def test_a_cut_truncates_only_the_episodes_in_flight():
     ring = make_ring(lanes=2, n_step=2)
-    ring.cut(frame(7, 7))
+    ring.cut(Newest(frame(7, 7)))
     assert len(ring) == 0
     ring.add(step(frame(1, 2), first=True, terminated=[True, False]))
-    ring.cut(frame(8, 9))
-    ring.cut(frame(8, 8))
+    ring.cut(Newest(frame(8, 9)))
+    ring.cut(Newest(frame(8, 8)))
     batch = ring.gather(all_valid(ring))
     assert len(ring) == 2
     assert batch.discounts.tolist() == [0.0, 0.5]
@@ -309,7 +309,7 @@ def test_frames_of_another_shape_or_type_are_refused():
     with pytest.raises(ValueError, match="frames are float64"):
         ring.add(step(np.zeros((2, 3)), first=True))
     with pytest.raises(ValueError, match=r"float32 of shape \(1, 3\)"):
-        ring.cut(np.zeros((1, 3), np.float32))
+        ring.cut(Newest(np.zeros((1, 3), np.float32)))
 
 
 @pytest.mark.parametrize(

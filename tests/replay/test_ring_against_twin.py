@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monotau.replay import Ring, Steps, Uniform
+from monotau.replay import Newest, Ring, Steps, Uniform
 
 GO, LOSE_LIFE, DIE, TIME_OUT, DIE_AT_TIME_OUT = "go", "lose life", "die", "time out", "die at time out"
 ENDS_GAME = {DIE, TIME_OUT, DIE_AT_TIME_OUT}
@@ -198,7 +198,7 @@ class Play:
 
     def cut(self, lanes=slice(None)):
         frames = self.new_frames()[lanes]
-        self.ring.cut(self.picture(frames), lanes, self.masks(frames))
+        self.ring.cut(Newest(self.picture(frames), self.masks(frames)), lanes)
         for twin, frame in zip(self.twins[lanes], frames, strict=True):
             twin.cut(frame)
         self.first[lanes] = [True] * len(frames)

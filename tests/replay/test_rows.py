@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monotau.replay import Layout, Prioritized, Steps, Uniform
+from monotau.replay import Layout, Newest, Prioritized, Steps, Uniform
 
 KINDS = {"uniform": Uniform, "prioritized": Prioritized}
 
@@ -48,7 +48,7 @@ def play(memory, rng, steps, lanes=2, masked_actions=0):
         )
         memory.update(written.steps, rng.random(lanes).astype(np.float32))
         first = ends[0] | ends[1]
-    memory.cut(rng.random((lanes, 2)).astype(np.float32), masks=masks())
+    memory.cut(Newest(rng.random((lanes, 2)).astype(np.float32), masks()))
 
 
 def joined(rows):

@@ -12,7 +12,7 @@ from benchmarks.endings import differences, end_of
 
 from monotau.agent import Agent
 from monotau.config.resolve import resolve
-from monotau.replay import Steps
+from monotau.replay import Newest, Steps
 from monotau.runs import runner
 from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.metrics import Log
@@ -119,7 +119,7 @@ def test_the_cost_of_a_checkpoint_of_200_000_atari_steps_is_proportional_to_the_
         for step in range(steps // 4):
             at = frames[step % 64]
             training.replay.add(Steps(at, no | (step == 0), np.zeros(4, int), np.zeros(4), no, no, at))
-        training.replay.cut(frames[0])
+        training.replay.cut(Newest(frames[0]))
         training.iteration, training.step = training.iteration + 1, training.step + steps
         os.sync()
         start = time.perf_counter()

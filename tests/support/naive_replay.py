@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from monotau.replay import Layout, Prioritized, Ring, Steps, Uniform
+from monotau.replay import Layout, Newest, Prioritized, Ring, Steps, Uniform
 
 
 def layout(*, lanes=1, stack=1, n_step=1):
@@ -73,8 +73,8 @@ def random_game(seed, *, lanes, stack, n_step, capacity, alpha, steps):
         twin.follow(twin.ring.add(row))
         first = terminated | truncated
         if rng.random() < 0.1:
-            replay.cut(np.zeros(lanes, np.int64))
-            twin.follow(twin.ring.cut(np.zeros(lanes, np.int64)))
+            replay.cut(Newest(np.zeros(lanes, np.int64)))
+            twin.follow(twin.ring.cut(Newest(np.zeros(lanes, np.int64))))
             first = np.ones(lanes, np.bool_)
         if replay.ready and rng.random() < 0.5:
             index = replay.draw(5, np.random.default_rng([seed, t]))

@@ -119,8 +119,8 @@ class Training:
         try:
             with closing(self.collector.collect(self.iteration, self.step, steps)) as batches:
                 for collected in batches:
-                    if (dead := collected.truncated_at) is not None:
-                        self.replay.cut(dead.frames, collected.lanes, dead.masks)
+                    if collected.truncated_at is not None:
+                        self.replay.cut(collected.truncated_at, collected.lanes)
                     self.replay.add(collected.steps, collected.lanes)
                     window.returns += collected.returns
                     before, self.step = self.step, self.step + len(collected.steps.actions)
@@ -145,8 +145,7 @@ class Training:
                     if passed(before, self.step, config.log_every_steps):
                         self._log(window, collected.epsilon)
                         window = _Window(self.step, self.updates)
-            newest = self.collector.newest
-            self.replay.cut(newest.frames, masks=newest.masks)
+            self.replay.cut(self.collector.newest)
             if not learner.finite():
                 raise Divergence("the weights became NaN or infinite")
         except Divergence as divergence:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int64, Shaped
+from jaxtyping import Float, Float64, Int64
 from numpy.typing import DTypeLike
 
 from monotau.errors import ConfigError
 from monotau.replay.rows import Rows
-from monotau.replay.transitions import Batch, Steps, Written
+from monotau.replay.transitions import Batch, Newest, Steps, Written
 
 ALL_LANES = slice(None)
 
@@ -40,16 +40,8 @@ class Replay(ABC):
         """Store one step of each of these lanes."""
 
     @abstractmethod
-    def cut(
-        self,
-        frames: Shaped[np.ndarray, "E *frame"],
-        lanes: slice = ALL_LANES,
-        masks: Bool[np.ndarray, "E A"] | None = None,
-    ) -> Written:
-        """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes.
-
-        `masks` are the actions allowed there, for environments that have masks.
-        """
+    def cut(self, newest: Newest, lanes: slice = ALL_LANES) -> Written:
+        """Truncate the open episodes of these lanes at their newest frames; their next steps start new episodes."""
 
     @abstractmethod
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:

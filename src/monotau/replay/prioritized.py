@@ -6,14 +6,14 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float64, Int64, Shaped
+from jaxtyping import Float, Float64, Int64
 
 from monotau.errors import ConfigError, Divergence
 from monotau.replay.base import ALL_LANES, Layout, Priority, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.ring import Ring
 from monotau.replay.rows import Rows
 from monotau.replay.sum_tree import SumTree
-from monotau.replay.transitions import Batch, Steps, Written
+from monotau.replay.transitions import Batch, Newest, Steps, Written
 
 # Gives transitions without error a positive probability (Schaul et al., Section 3.3).
 LEAST_PRIORITY = 1e-6
@@ -100,14 +100,9 @@ class PrioritizedReplay(Replay):
         self._added_steps += len(written.steps)
         return self._set_new_leaves(written)
 
-    def cut(
-        self,
-        frames: Shaped[np.ndarray, "E *frame"],
-        lanes: slice = ALL_LANES,
-        masks: Bool[np.ndarray, "E A"] | None = None,
-    ) -> Written:
+    def cut(self, newest: Newest, lanes: slice = ALL_LANES) -> Written:
         """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
-        return self._set_new_leaves(self._ring.cut(frames, lanes, masks))
+        return self._set_new_leaves(self._ring.cut(newest, lanes))
 
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
         """Sample `size` transitions by priority, with importance weights of which the largest is 1.

@@ -14,7 +14,7 @@ from monotau.errors import ConfigError
 from monotau.replay.base import ALL_LANES, Layout, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.flags import FINAL, FIRST, RANDOM, TERMINATED, TRUNCATED, newest_returns
 from monotau.replay.rows import Rows, check_rows, columns_of, copy_rows, lane_slices, slot_bytes
-from monotau.replay.transitions import Batch, Steps, Written
+from monotau.replay.transitions import Batch, Newest, Steps, Written
 
 # Nearly every slot is usually a valid start, so that one round suffices.
 REJECTION_ROUNDS = 8
@@ -155,19 +155,14 @@ class Ring(Replay):
         ends = steps.truncated & ~steps.terminated
         return Written(slots, self._close(ids, ends, steps.final_frames, steps.final_masks))
 
-    def cut(
-        self,
-        frames: Shaped[np.ndarray, "E *frame"],
-        lanes: slice = ALL_LANES,
-        masks: Bool[np.ndarray, "E A"] | None = None,
-    ) -> Written:
-        """Truncate the open episodes of these lanes at their newest `frames`; their next steps start new episodes."""
-        ids = self._check(frames, lanes)
+    def cut(self, newest: Newest, lanes: slice = ALL_LANES) -> Written:
+        """Truncate the open episodes of these lanes at their newest frames; their next steps start new episodes."""
+        ids = self._check(newest.frames, lanes)
         is_open = self._open[ids]
         cut = ids[is_open]
         self._flags[self._lane_starts[cut] + (self._written[cut] - 1) % self._lane_slots] |= TRUNCATED
         self._open[lanes] = False
-        return Written(NO_SLOTS, self._close(ids, is_open, frames, masks))
+        return Written(NO_SLOTS, self._close(ids, is_open, newest.frames, newest.masks))
 
     def sample(self, size: int, rng: np.random.Generator, unit: float = 1.0) -> Batch:
         """Sample `size` transitions uniformly with replacement, and divide their rewards by `unit`."""

@@ -44,7 +44,7 @@ class Newest(NamedTuple):
     """The newest frames of some lanes, at which their unfinished episodes can be truncated."""
 
     frames: Shaped[np.ndarray, "E *frame"]
-    masks: Bool[np.ndarray, "E A"] | None
+    masks: Bool[np.ndarray, "E A"] | None = None
     """The actions allowed there; None for environments without masks."""
 
 
