@@ -4,7 +4,6 @@ A generation is one checkpoint. It contains what `Agent.save` writes, the optimi
 The rows of the replay are in segments, one per iteration, which are written once and shared by generations.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -20,7 +19,8 @@ from monotau.errors import ConfigError, StorageFault, brief
 from monotau.learning.train import Training
 from monotau.networks.factory import prefixed, unprefixed
 from monotau.replay import Replay
-from monotau.runs.files import DamagedFile, Record, check, reading, record_of, sync_directory, to_json, write_bytes
+from monotau.runs.extend import digest, digests
+from monotau.runs.files import DamagedFile, Record, check, reading, record_of, sync_directory, write_bytes
 from monotau.runs.layout import CHECKPOINTS
 from monotau.runs.manifest import (
     FILES,
@@ -48,7 +48,7 @@ class Checkpoints:
 
     def __init__(self, directory: Path, config: Config) -> None:
         self._run, self._home, self._replay = directory, directory / CHECKPOINTS, directory / CHECKPOINTS / REPLAY
-        self._config_sha256 = hashlib.sha256(to_json(config.to_plain())).hexdigest()
+        self._config_sha256, self._digests = digest(config), digests(directory, config)
         self._kept: list[Manifest] = []
         self._ends: dict[str, np.ndarray] = {}  # by segment: the end of each lane's rows
 
@@ -178,7 +178,7 @@ class Checkpoints:
     def _verified(self, path: Path) -> Manifest:
         """Read the manifest of a generation and verify every file it lists."""
         manifest = read_manifest(path)
-        if name_of(manifest.iteration) != path.name or manifest.config_sha256 != self._config_sha256:
+        if name_of(manifest.iteration) != path.name or manifest.config_sha256 not in self._digests:
             raise ConfigError(f"{path / MANIFEST} belongs to another run.")
         for name, record in manifest.files.items():
             check(path / name, record)

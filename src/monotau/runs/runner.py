@@ -11,13 +11,14 @@ from rich.markup import escape
 
 from monotau.agent import Agent
 from monotau.config.resolve import Resolved, usual_profile
-from monotau.config.schema import LOCAL, Config
+from monotau.config.schema import LOCAL
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, brief
 from monotau.learning.evaluate import Evaluation
 from monotau.learning.train import Training
 from monotau.networks.devices import torch_threads
 from monotau.runs.checkpoint import Checkpoints
 from monotau.runs.diagnosis import diagnosis
+from monotau.runs.extend import earlier_ends, extend, state_for
 from monotau.runs.files import read_json, write_json
 from monotau.runs.layout import (
     AGENT,
@@ -28,7 +29,6 @@ from monotau.runs.layout import (
     METRICS,
     RESULT,
     directory_name,
-    state_of,
 )
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log, best_evaluation
@@ -58,13 +58,13 @@ def train_into(
 ) -> None:
     """Train as configured and leave everything in the directory.
 
-    A finished run is only reported. An interrupted run resumes from its last checkpoint and ends as if it had never
-    stopped. No other process can use the directory meanwhile. A run that needs more memory than the machine has is
-    refused unless `force` is set. `draw` draws the figures of the run before its result is written, because a run with
-    a result counts as finished; without it there are no figures.
+    A finished run is only reported; if it had fewer steps, it goes on. An interrupted run resumes from its last
+    checkpoint and ends as if it had never stopped. No other process can use the directory meanwhile. A run that needs
+    more memory than the machine has is refused unless `force` is set. `draw` draws the figures of the run before its
+    result is written, because a run with a result counts as finished; without it there are no figures.
     """
     config, display = resolved.config, Display(console)
-    if state_of(directory, config.to_plain()) == "finished":
+    if state_for(directory, resolved) == "finished":
         display.say(
             f"[bold]{escape(str(directory))}[/] is finished already; use another --out or --seed to train again."
         )
@@ -73,7 +73,7 @@ def train_into(
         with _connected_to_ray(resolved, ray):
             agent = Agent.of(resolved)
             training = agent.start_training(Log(), display, ray)
-            with _locked_directory(directory, config):
+            with _locked_directory(directory, resolved, display):
                 _train(Checkpoints(directory, config), agent, training, directory, draw)
     _report(directory, display)
 
@@ -88,14 +88,17 @@ def _connected_to_ray(resolved: Resolved, ray: str) -> AbstractContextManager[No
 
 
 @contextmanager
-def _locked_directory(directory: Path, config: Config) -> Iterator[None]:
-    """Lock the run directory for this process and write the settings into it."""
+def _locked_directory(directory: Path, resolved: Resolved, display: Display) -> Iterator[None]:
+    """Lock the run directory for this process, write the settings into it, and extend a run that has fewer steps."""
     with ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(directory))
-            if state_of(directory, config.to_plain()) == "new":
-                write_json(directory / CONFIG, config.to_plain())
+            state = state_for(directory, resolved)
+            if state == "new":
+                write_json(directory / CONFIG, resolved.config.to_plain())
+            elif state == "shorter":
+                display.say(extend(directory, resolved))
         except OSError as error:
             raise ConfigError(f"the run directory {directory} cannot be written to: {error}.") from None
         yield
@@ -172,7 +175,8 @@ def _train_to_end(
     training.display.say(f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}")
     with training.session(config.steps):
         # The checkpoint is written before the evaluation, so that a resumed run repeats only the evaluation.
-        if training.iteration and training.evaluation_due(config.steps):
+        ended_here = training.step in earlier_ends(directory)
+        if training.iteration and (ended_here or training.evaluation_due(config.steps)):
             last = _evaluate(agent, training, directory)
         while training.iterate(config.steps):
             checkpoints.save(agent, training, before + time.perf_counter() - start)

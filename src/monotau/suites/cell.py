@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
+from monotau.runs.extend import state_for
 from monotau.runs.files import read_json
-from monotau.runs.layout import CHECKPOINTS, CONFIG, state_of
+from monotau.runs.layout import CHECKPOINTS, CONFIG
 from monotau.runs.runner import train_into
 from monotau.suites.grid import Cell, Suite
 
@@ -35,4 +36,4 @@ def is_finished(suite: Suite, cell: Cell, out: Path) -> bool:
     directory = out / cell.name
     if not directory.exists():
         return False
-    return state_of(directory, suite.resolve(cell, threads_of(directory, 1)).config.to_plain()) == "finished"
+    return state_for(directory, suite.resolve(cell, threads_of(directory, 1))) == "finished"
