@@ -283,7 +283,7 @@ class Agent:
                 type(config.evaluation)(**settings),
                 stack=config.env.frame_stack,
                 seed=stream_seed(int(rng.integers(2**62)), "evaluation environments"),
-                on_episode=on_episode,
+                on_episode=lambda done, _: on_episode(done),
             )
 
     @one_thread()

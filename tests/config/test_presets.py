@@ -10,7 +10,7 @@ from monotau.agent import Agent
 from monotau.config.plain import to_plain
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.profiles import PROFILES, default_profile
-from monotau.config.resolve import resolve, resolve_for_spec, split_names
+from monotau.config.resolve import resolve, resolve_for_spec, shortened_evaluation, split_names
 from monotau.config.schema import KINDS, UpdateConfig
 from monotau.errors import ConfigError
 from monotau.explorers.dpe import Dpe
@@ -231,6 +231,56 @@ def test_a_short_run_takes_a_tenth_of_its_steps_at_random_before_it_learns(given
     config = resolve("ndqfn", given).config
     assert config.replay.warmup_steps == warmup
     assert config.epsilon.decay_steps == config.steps * 2 // 5
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "episodes", "steps"),
+    [
+        ("ndqfn", {"steps": 800}, 1, 400),  # 125,000 steps of evaluation for 250,000 of training
+        ("ndqfn", {"steps": 250_001}, 1, 125_000),
+        ("ndqfn", {"steps": 10_000_000, "iteration_steps": 25_000}, 1, 62_500),
+        ("ndqfn", {"steps": 10_000_000, "evaluation": {"every_iterations": 1}}, 1, 25_000),
+        ("ndqfn", {"steps": 800, "evaluation": {"steps": 7, "episodes": 2}}, 2, 7),
+        ("ndqfn-fast", {"steps": 800}, 1, 0),
+        ("ndqfn-fast", {"steps": 30_008}, 4, 0),  # ten episodes for 80,000 steps of training
+        ("ndqfn-fast", {}, 10, 0),
+    ],
+)
+def test_evaluations_on_atari_are_proportional_to_what_was_trained_since_the_last(preset, given, episodes, steps):
+    resolved = resolve(preset, given, source=lambda: Frames(SCREEN))
+    evaluation = resolved.config.evaluation
+    assert (evaluation.episodes, evaluation.steps) == (episodes, steps)
+    said = shortened_evaluation(resolved)
+    own = PROFILES[resolved.config.profile].settings["evaluation"]
+    full = (own["episodes"], own.get("steps", 0))
+    if (episodes, steps) == full or "steps" in given.get("evaluation", {}):
+        assert said is None
+    elif steps:
+        assert said == (
+            f"evaluations take {steps:,d} steps, in proportion to the short run; --evaluation.steps 125000 makes them "
+            "as long as usual"
+        )
+    else:
+        assert said == (
+            f"evaluations take {episodes} {'episode' if episodes == 1 else 'episodes'}, in proportion to the short "
+            "run; --evaluation.episodes 10 makes them as long as usual"
+        )
+
+
+def test_evaluations_of_small_problems_do_not_depend_on_the_steps():
+    resolved = resolve("ndqfn", {"steps": 100})
+    assert resolved.config.evaluation.episodes == 20
+    assert shortened_evaluation(resolved) is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"steps": "few"}, {"steps": -5}, {"iteration_steps": None}, {"evaluation": 3}, {"evaluation": {"steps": "x"}}],
+    ids=str,
+)
+def test_lengths_that_are_not_numbers_are_refused_in_one_line_on_atari_too(given):
+    with pytest.raises(ConfigError, match=r"^(steps|iteration_steps|evaluation)\S* (is|must)"):
+        resolve("ndqfn", given, source=lambda: Frames(SCREEN))
 
 
 def test_replay_sizes_that_are_not_numbers_are_refused_in_one_line():

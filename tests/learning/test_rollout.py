@@ -70,15 +70,35 @@ def test_returns_and_lengths_are_those_of_whole_episodes():
 def test_evaluation_shares_episodes_among_environments_and_cuts_long_ones():
     settings = Agent("CartPole-v1", **SMALL).config.evaluation
     share = type(settings)(episodes=5, num_envs=2, episode_cap_steps=3)
+    shown = []
     played = evaluate(
         EnvFactory(EnvConfig(id="CartPole-v1")),
         lambda seen, _: np.zeros(len(seen), np.int64),
         share,
         stack=1,
         seed=0,
+        on_episode=lambda done, share: shown.append((done, share)),
     )
     assert played.returns == [3.0] * 5
     assert len(played.states) >= 6
+    by_hand = [(1, 1 / 6), (2, 5 / 12), (3, 7 / 12), (4, 5 / 6), (5, 1.0)]  # lanes of three and of two episodes
+    assert [done for done, _ in shown] == [done for done, _ in by_hand]
+    assert [part for _, part in shown] == pytest.approx([part for _, part in by_hand])
+
+
+def test_an_evaluation_plays_until_both_its_episodes_and_its_steps_are_done():
+    settings = Agent("CartPole-v1", **SMALL).config.evaluation
+    shown = []
+    played = evaluate(
+        EnvFactory(EnvConfig(id="CartPole-v1")),
+        lambda seen, _: np.zeros(len(seen), np.int64),
+        type(settings)(episodes=2, steps=10, episode_cap_steps=3),
+        stack=1,
+        seed=0,
+        on_episode=lambda done, share: shown.append(share),
+    )
+    assert played.lengths == [3] * 4
+    assert shown == pytest.approx([0.3, 0.6, 0.9, 1.0])
 
 
 class Counted(gym.Env):

@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from monotau.agent import Agent
+from monotau.learning import train
 from monotau.learning.learner import Learner
 from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import PrioritizedReplay, Ring
+from monotau.runs.metrics import Log
+from monotau.runs.progress import Display
 from tests.support.small_runs import BRIEF, SMALL
 
 UPDATES = 76  # every second step from the 50th on
@@ -154,6 +157,28 @@ def test_returns_stop_at_the_random_actions_of_the_collector_if_asked_for(cut, l
     settings = SMALL | {"gamma": 0.9, "n_step": 3, "cut_at_random": cut, "epsilon": {"start": 1.0, "end": 1.0}}
     Agent("CartPole-v1", "ndqfn", **settings).learn(200)
     assert min(discount for discount in discounts if discount) == pytest.approx(0.9**longest)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(40.0, ["step         0  evaluating, about 2 min more"]), (3.0, [])])
+def test_a_long_evaluation_shows_its_progress_and_says_once_how_long_it_takes(seconds, said, monkeypatch):
+    """Four episodes of `seconds` each: after the first, three are left."""
+    agent = Agent("CartPole-v1", "dqn", **(SMALL | {"head": {"hidden": 8}, "evaluation": {"episodes": 4}}))
+    training = agent.start_training(Log(), Display(None))
+    clock, stages, lines = [0.0], [], []
+    monkeypatch.setattr(train.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(training.display, "advance", lambda step, stage="training": stages.append(stage))
+    monkeypatch.setattr(training.display, "say", lines.append)
+    show = training._evaluating()
+    for done in range(1, 5):
+        clock[0] += seconds
+        show(done, done / 4)
+    assert stages == ["evaluating", "evaluating 25%", "evaluating 50%", "evaluating 75%", "evaluating 100%"]
+    assert lines == said
+    stages.clear()
+    training.evaluate()
+    assert stages[-2:] == ["evaluating 100%", "training"]
+    training.evaluate_random()
+    assert stages[-1] == "evaluating 100%"
 
 
 def test_a_training_that_never_starts_to_learn_says_so_once():

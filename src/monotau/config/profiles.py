@@ -1,5 +1,6 @@
 """The table of profiles: settings for a kind of environment, shared by all algorithms."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ class Profile:
     """Fraction of the run's steps over which epsilon decays, unless `epsilon.decay_steps` is set."""
     warmup_share: float = 0.0
     """Fraction of the run's steps that are random, before learning starts; at most `replay.warmup_steps`."""
+    proportional_evaluation: bool = False
+    """Whether evaluations shrink in proportion if less is trained between them than with the profile's own steps."""
     torsos: Mapping[str, str] = field(default_factory=dict)
     """Replaces the default torso of the observations (key) by another (value)."""
     torso_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -45,11 +48,27 @@ class Profile:
                 number for name in ("warmup_steps", "capacity_steps") if isinstance(number := replay.get(name), int)
             ]
             found["replay"] = {"warmup_steps": max(1, min([int(self.warmup_share * steps), *most]))}
+        between, usual = _between_evaluations(settings), _between_evaluations(self.settings)
+        if self.proportional_evaluation and between and usual and between < usual:
+            own = self.settings["evaluation"]
+            names = [name for name in ("episodes", "steps") if name in own]
+            found["evaluation"] = {name: math.ceil(own[name] * between / usual) for name in names}
         return found
+
+
+def _between_evaluations(settings: Mapping[str, Any]) -> int | None:
+    """Return the steps that are trained between evaluations; None if the settings are invalid."""
+    evaluation = settings.get("evaluation")
+    every = evaluation.get("every_iterations", 1) if isinstance(evaluation, Mapping) else None
+    steps, iteration = settings.get("steps"), settings.get("iteration_steps")
+    if not (isinstance(steps, int) and isinstance(iteration, int) and isinstance(every, int)):
+        return None
+    return max(0, min(steps, iteration * every))
 
 
 PROFILES: Mapping[str, Profile] = {
     "atari": Profile(
+        proportional_evaluation=True,
         settings={
             "steps": 50_000_000,
             # Evaluated every 250,000 steps as in the paper, but checkpointed every 50,000.
@@ -66,6 +85,7 @@ PROFILES: Mapping[str, Profile] = {
         },
     ),
     "atari-fast": Profile(
+        proportional_evaluation=True,
         settings={
             "steps": 4_000_000,
             "iteration_steps": 40_000,

@@ -158,6 +158,21 @@ def resolve_for_spec(preset: str, profile: str, settings: Mapping[str, Any], spe
     return override(config, reduce(_merge, layers, kind.settings), KINDS)
 
 
+def shortened_evaluation(resolved: Resolved) -> str | None:
+    """Say that evaluations are shorter than the profile's because the run is short; None if they are not."""
+    profile, config = PROFILES[resolved.config.profile], resolved.config.evaluation
+    given = resolved.given.get("evaluation", {})
+    flags = [
+        f"--evaluation.{name} {full}"
+        for name in ("episodes", "steps")
+        if name not in given and getattr(config, name) < (full := profile.settings["evaluation"].get(name, 0))
+    ]
+    if not profile.proportional_evaluation or not flags:
+        return None
+    length = f"{config.steps:,d} steps" if config.steps else f"{config.episodes} episode{'s' * (config.episodes > 1)}"
+    return f"evaluations take {length}, in proportion to the short run; {' '.join(flags)} makes them as long as usual"
+
+
 def _kind_given(settings: Mapping[str, Any], part: str) -> str | None:
     """Return the kind of a part if the settings name one."""
     given = settings.get(part)

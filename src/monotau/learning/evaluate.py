@@ -49,10 +49,11 @@ def evaluate(
     *,
     stack: int,
     seed: int,
-    on_episode: Callable[[int], None] = lambda done: None,
+    on_episode: Callable[[int, float], None] = lambda done, share: None,
 ) -> Evaluation:
     """Play at least the configured episodes and steps, an equal share of them in each environment.
 
+    After each episode, `on_episode` receives the number of episodes so far and the share of the work that is done.
     An episode that reaches the cap is cut and counts with its return so far; the next one starts with a normal reset.
     """
     lanes = min(config.num_envs, config.episodes) if envs.reusable else 1
@@ -63,17 +64,21 @@ def evaluate(
     returns: list[list[float]] = [[] for _ in range(lanes)]
     lengths: list[list[int]] = [[] for _ in range(lanes)]
     states = _Sample()
+
+    def done(lane: int) -> float:
+        """Return the share of a lane's episodes and steps that it has played."""
+        of_steps = sum(lengths[lane]) / step_share if step_share else 1.0
+        return min(len(returns[lane]) / episode_shares[lane], of_steps, 1.0)
+
     try:
-        while not all(
-            len(returns[lane]) >= episode_shares[lane] and sum(lengths[lane]) >= step_share for lane in range(lanes)
-        ):
+        while any(done(lane) < 1 for lane in range(lanes)):
             states.offer(rollout.observations[0])
             outcome = rollout.step(act(rollout.observations, rollout.masks))
             for lane, episode_return, length in outcome.returns + rollout.cut_beyond(config.episode_cap_steps):
-                if len(returns[lane]) < episode_shares[lane] or sum(lengths[lane]) < step_share:
+                if done(lane) < 1:
                     returns[lane].append(episode_return)
                     lengths[lane].append(length)
-                    on_episode(sum(map(len, returns)))
+                    on_episode(sum(map(len, returns)), sum(map(done, range(lanes))) / lanes)
     finally:
         rollout.close()
     return Evaluation(list(chain(*returns)), list(chain(*lengths)), states.stacked())

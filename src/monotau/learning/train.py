@@ -1,7 +1,7 @@
 """The training loop: iterations of acting, storing and learning, each followed by an evaluation."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,6 +23,9 @@ from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 IN_UNITS = {"q_mean", "q_std", "bonus_mean", "bonus_taken", "bonus_other"}
 """Metrics that networks compute in the unit of returns and that are logged in raw rewards."""
+
+ESTIMATE_AFTER, LONG_EVALUATION = 2.0, 60.0
+"""Seconds after which an evaluation can be estimated, and seconds left from which it is worth a message."""
 
 
 def layout_of(config: Config, envs: EnvMaker) -> Layout:
@@ -177,7 +180,6 @@ class Training:
         config, start = self.config, time.perf_counter()
         rng = numpy_stream(config.seed, "evaluation", self.iteration)
         fractions = torch_stream(config.seed, "evaluation", self.iteration)
-        self.display.advance(self.step, stage="evaluating")
         evaluation = evaluate(
             self.envs,
             lambda observations, masks: self.networks.evaluation_policy.act(
@@ -186,6 +188,7 @@ class Training:
             config.evaluation,
             stack=config.env.frame_stack,
             seed=stream_seed(config.seed, "evaluation environments", self.iteration),
+            on_episode=self._evaluating(),
         )
         crossing = fine_crossing(self.networks.evaluated, evaluation.states)
         line = evaluation.line() | {"policy": "greedy", "crossing": crossing}
@@ -207,10 +210,27 @@ class Training:
             config.evaluation,
             stack=config.env.frame_stack,
             seed=stream_seed(config.seed, "evaluation environments"),
+            on_episode=self._evaluating(),
         )
         line = evaluation.line() | {"policy": "random", "crossing": None}
         self._write("eval", line | {"seconds": time.perf_counter() - start})
         return evaluation
+
+    def _evaluating(self) -> Callable[[int, float], None]:
+        """Return a function that shows the progress of an evaluation, and says once how long it takes if it is long."""
+        start, said = time.perf_counter(), False
+
+        def show(episodes: int, share: float) -> None:
+            nonlocal said
+            self.display.advance(self.step, stage=f"evaluating {share:.0%}")
+            seconds = time.perf_counter() - start
+            left = seconds / share - seconds if share else 0.0
+            if not said and seconds > ESTIMATE_AFTER and left > LONG_EVALUATION:
+                said = True
+                self.display.say(f"step {self.step:>9,d}  evaluating, about {left / 60:.0f} min more")
+
+        self.display.advance(self.step, stage="evaluating")
+        return show
 
     def _write(self, kind: str, values: Mapping[str, float | int | str | None]) -> None:
         """Write a log line, on Atari with the evaluation protocol."""

@@ -33,7 +33,7 @@ class Display:
             yield
             return
         shown = [TextColumn(f"{name} [bold]{{task.fields[{name}]}}") for name in FIELDS]
-        columns = (TextColumn("{task.fields[stage]:>10s}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"))
+        columns = (TextColumn("{task.fields[stage]:>15s}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"))
         with Progress(
             *columns, _Rate(), TextColumn("ETA"), TimeRemainingColumn(), *shown, console=self.console
         ) as progress:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from monotau.agent import Agent
-from monotau.config.resolve import Resolved, usual_profile
+from monotau.config.resolve import Resolved, shortened_evaluation, usual_profile
 from monotau.config.schema import LOCAL
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, brief
 from monotau.learning.evaluate import Evaluation
@@ -70,6 +70,8 @@ def train_into(
         )
     else:
         plan_memory(resolved, display.say, force=force, ray=ray)
+        if shorter := shortened_evaluation(resolved):
+            display.say(shorter)
         with _connected_to_ray(resolved, ray):
             agent = Agent.of(resolved)
             training = agent.start_training(Log(), display, ray)
@@ -167,7 +169,10 @@ def _train_to_end(
     """Train, with a checkpoint and an evaluation after each iteration, and write down what came of it."""
     config, start = training.config, time.perf_counter()
     before = checkpoints.manifest.seconds if checkpoints.manifest else 0.0
-    last = None if training.iteration else training.evaluate_random()
+    last = None
+    if not training.iteration:
+        with training.display.bar(config.steps, 0):
+            last = training.evaluate_random()
     lines = training.log.lines
     random = next((line for line in lines if line.get("policy") == "random"), None)
     if random is None:
