@@ -163,7 +163,7 @@ def test_tensors_are_compared_by_their_header_alone(tmp_path, monkeypatch):
 def test_more_than_the_memory_of_the_machine_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "x.safetensors"
     write_tensors(path, {"a": torch.zeros(100)})
-    monkeypatch.setattr(tensors, "_memory_bytes", lambda: 399)
+    monkeypatch.setattr(tensors, "memory_bytes", lambda: 399)
     with pytest.raises(ConfigError, match="holds 400 bytes of tensors, but this machine has 399 bytes of RAM"):
         check_alike(path, {"a": torch.zeros(100)})
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,9 @@ from monotau.config.parse import LARGEST_FILE, parse_settings
 from monotau.errors import ConfigError, brief
 
 CHUNK_BYTES = 1 << 20
+
+OPEN_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+"""Flags against links, pipes that block, and inheritance by child processes; Windows has none of them."""
 
 
 class DamagedFile(ConfigError):
@@ -85,12 +89,13 @@ def temporary_path(path: Path) -> Path:
 
 
 def sync_directory(path: Path) -> None:
-    """Force the entries of a directory to disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Force the entries of a directory to disk; Windows has no way to do that."""
+    if sys.platform != "win32":
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -111,8 +116,8 @@ def to_json(plain: Mapping[str, Any]) -> bytes:
 
 
 def open_no_follow(path: str | Path, flags: int) -> int:
-    """Open a file for `open(opener=...)`; symbolic links are refused, and a pipe does not block."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    """Open a file for `open(opener=...)`; where the system can, links are refused and a pipe does not block."""
+    return os.open(path, flags | OPEN_FLAGS, 0o666)
 
 
 @contextmanager

@@ -6,15 +6,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from types import FrameType
 
 from monotau.errors import ConfigError
 from monotau.runs.files import open_no_follow
 from monotau.runs.layout import LOCK
+from monotau.runs.locks import try_lock
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANGUP: int | None = getattr(signal, "SIGHUP", None)  # Windows has none
+SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if number is not None)
 """Ctrl-C, a request to terminate, and a closed terminal."""
 
 GRACE_SECONDS = 8.0
@@ -30,14 +31,12 @@ def locked(directory: Path, what: str = "the run directory") -> Iterator[None]:
     The kernel releases the lock when the process ends, however it ends; the lock file may stay.
     """
     with open(directory / LOCK, "a+", opener=open_no_follow) as file:
-        try:
-            flock(file, LOCK_EX | LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(file):
             file.seek(0)
             holder = file.read(100).strip() or "another process"
             raise ConfigError(
                 f"{holder} is training into {what} {directory} now; use another directory, or wait until it ends."
-            ) from None
+            )
         file.truncate(0)
         file.write(f"process {os.getpid()}")
         file.flush()
@@ -48,12 +47,9 @@ def is_held(directory: Path) -> bool:
     """Whether a process on any machine holds the lock of a directory."""
     try:
         with open(directory / LOCK, "rb", opener=open_no_follow) as file:
-            flock(file, LOCK_SH | LOCK_NB)  # released when the file is closed
-    except BlockingIOError:
-        return True
+            return not try_lock(file, shared=True)  # released when the file is closed
     except OSError:  # there is no lock file
         return False
-    return False
 
 
 class Stopped(BaseException):
@@ -88,8 +84,8 @@ def stoppable() -> Iterator[None]:
         os._exit(128 + number)
 
     # nohup ignores SIGHUP, and so must the run.
-    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    handled = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
+    ignored = HANGUP is not None and signal.getsignal(HANGUP) is signal.SIG_IGN
+    handled = [number for number in SIGNALS if not (ignored and number == HANGUP)]
     before = {number: signal.signal(number, stop) for number in handled}
     try:
         yield

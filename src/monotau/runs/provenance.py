@@ -1,6 +1,5 @@
 """The provenance of a run: versions, commit, machine and time of every start."""
 
-import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from monotau.machine import cores
+from monotau.machine import cores, memory_bytes
 from monotau.runs.files import read_json, write_json
 from monotau.runs.layout import PROVENANCE
 
@@ -47,7 +46,7 @@ def describe(device: torch.device) -> Mapping[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": processor(),
         "cores": cores(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "memory_gb": None if (memory := memory_bytes()) is None else round(memory / 1e9, 1),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
 

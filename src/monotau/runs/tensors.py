@@ -20,6 +20,7 @@ from torch import Tensor
 
 from monotau.config.parse import unique_pairs
 from monotau.errors import ConfigError, brief
+from monotau.machine import memory_bytes
 from monotau.runs.files import DamagedFile, Record, reading, writing
 
 DTYPES = {
@@ -142,17 +143,13 @@ def check_alike(path: Path, wanted: Mapping[str, Tensor]) -> None:
         if held.get(name) != needed.get(name):
             there, here = (_described(alike.get(name)) for alike in (held, needed))
             raise ConfigError(f"{path} does not match its settings: {brief(name)} is {there}, but must be {here}.")
-    stated, memory = sum(tensor.nbytes for tensor in wanted.values()), _memory_bytes()
-    if stated > memory:
+    stated, memory = sum(tensor.nbytes for tensor in wanted.values()), memory_bytes()
+    if memory is not None and stated > memory:
         raise ConfigError(f"{path} holds {stated} bytes of tensors, but this machine has {memory} bytes of RAM.")
 
 
 def _described(alike: tuple[str, tuple[int, ...]] | None) -> str:
     return "missing" if alike is None else f"{alike[0]} of shape {list(alike[1])}"
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _read_header(path: Path, file: IO[bytes]) -> dict[str, TensorEntry]:
