@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.util
 import re
+import tomllib
 import typing
 from pathlib import Path
 
@@ -121,6 +122,18 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     exec(block.replace("20_000", "100"), names)  # noqa: S102
     assert names["agent"].steps == 100
     assert monotau.Agent.load("my-agent").actions == 2
+
+
+def test_the_dockerfile_copies_what_exists_and_installs_extras_that_exist():
+    text = (ROOT / "Dockerfile").read_text()
+    copied = [word for line in re.findall(r"^COPY (.+) \S+$", text, flags=re.MULTILINE) for word in line.split()]
+    assert "src" in copied
+    assert all((ROOT / name).exists() for name in copied)
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert kept == {*copied}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (wanted,) = re.findall(r"^ARG EXTRAS=(.+)$", text, flags=re.MULTILINE)
+    assert {*wanted.split(",")} == extras.keys() - {"dev", "docs", "peers"}
 
 
 def test_the_project_names_its_paper_and_version():
