@@ -278,7 +278,14 @@ def test_an_impossible_number_of_steps_is_refused():
     for steps in (0, -2, 3):
         with pytest.raises(ConfigError, match=rf"^total_steps is {steps}, but must be a positive multiple of .* \(2\)"):
             agent.learn(steps)
+    with pytest.raises(ConfigError, match=r"^total_steps is 4\.5, but must be a positive multiple"):
+        agent.learn(4.5)
     assert [line["kind"] for line in agent.learn(4).history] == ["warning"]  # that nothing was learned yet
+
+
+def test_steps_may_be_written_as_a_whole_float():
+    agent = make().learn(2e1)
+    assert (agent.steps, type(agent.steps)) == (20, int)
 
 
 def test_settings_are_given_by_keyword():

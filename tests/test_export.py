@@ -165,7 +165,14 @@ def test_without_the_extra_the_error_names_it(missing, monkeypatch, tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
-    with pytest.raises(StorageFault, match=r"the agent cannot be exported to .*agent\.pt2: .*No such file"):
+    (tmp_path / "agent.pt2").mkdir()
+    with pytest.raises(StorageFault, match=r"the agent cannot be exported to .*agent\.pt2: .*Is a directory"):
+        Agent("CartPole-v1", "dqn").export_torch(tmp_path / "agent.pt2")
+
+
+def test_a_directory_that_does_not_exist_is_refused_before_the_graph_is_traced(tmp_path, monkeypatch):
+    monkeypatch.setattr("monotau.export.trace", lambda *_: pytest.fail("traced"))
+    with pytest.raises(ConfigError, match=r"exported to .*agent\.pt2: the directory does not exist\."):
         Agent("CartPole-v1", "dqn").export_torch(tmp_path / "nowhere" / "agent.pt2")
 
 

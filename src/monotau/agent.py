@@ -167,7 +167,7 @@ class Agent:
         return self.networks.unit.value
 
     def learn(
-        self, total_steps: int | np.integer, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL
+        self, total_steps: int | float | np.integer, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL
     ) -> "Agent":
         """Train for `total_steps` more environment steps.
 
@@ -198,6 +198,8 @@ class Agent:
             ['eval']
         """
         lanes = self.config.env.num_envs
+        if isinstance(total_steps, float) and total_steps.is_integer():  # 1e5 is a common way to write 100,000
+            total_steps = int(total_steps)
         if not isinstance(total_steps, int | np.integer) or total_steps < 1 or total_steps % lanes:
             raise ConfigError(
                 f"total_steps is {brief(total_steps)}, but must be a positive multiple of env.num_envs ({lanes})."

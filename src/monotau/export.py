@@ -84,6 +84,8 @@ def export_agent(
                 "format torch, or one of mean, cvar, upper-cvar and power."
             )
         require_onnx()
+    if not Path(path).parent.is_dir():  # before the graph is traced, which takes seconds
+        raise ConfigError(f"the agent cannot be exported to {path}: the directory does not exist.")
     program = trace(config, signature, state, risk)
     about = describe(config, signature, risk)
     try:

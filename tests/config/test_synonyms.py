@@ -22,10 +22,10 @@ def test_every_synonym_names_a_setting_and_is_none_itself():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lr": 1e-3}, r"the setting 'lr' is unknown\. Did you mean 'optimiser\.learning_rate'\? Allowed: "),
-        ({"learning_rate": 1e-3}, r"'learning_rate' is unknown\. Did you mean 'optimiser\.learning_rate'\?"),
-        ({"buffer_size": 10}, r"'buffer_size' is unknown\. Did you mean 'replay\.capacity_steps'\?"),
-        ({"batch_size": 10}, r"'batch_size' is unknown\. Did you mean 'update\.batch_size'\?"),
+        ({"lr": 1e-3}, r"the setting 'lr' is unknown\. Did you mean optimiser=\{'learning_rate': \.\.\.\}\? Allowed: "),
+        ({"learning_rate": 1e-3}, r"'learning_rate' is unknown\. Did you mean optimiser=\{'learning_rate': \.\.\.\}\?"),
+        ({"buffer_size": 10}, r"'buffer_size' is unknown\. Did you mean replay=\{'capacity_steps': \.\.\.\}\?"),
+        ({"batch_size": 10}, r"'batch_size' is unknown\. Did you mean update=\{'batch_size': \.\.\.\}\?"),
         ({"optimiser": {"lr": 1}}, r"'optimiser\.lr' is unknown\. Did you mean 'optimiser\.learning_rate'\?"),
         ({"gama": 1}, r"'gama' is unknown\. Did you mean 'gamma'"),
         ({"preset": "DQN"}, r"the preset 'DQN' is unknown\. Did you mean 'dqn'"),

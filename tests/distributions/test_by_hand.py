@@ -28,6 +28,14 @@ def test_mean_of_three_knots_is_two_tails_and_two_trapezoids() -> None:
     assert CURVE.mean().tolist() == [1.1875]
 
 
+def test_a_small_batch_shows_its_means_and_spread_and_a_large_one_its_shape() -> None:
+    assert repr(CURVE) == "<PiecewiseLinear of shape [1]: mean [1.188], 5 % [-1], 95 % [4]>"
+    assert repr(COIN) == "<Diracs of shape [1]: mean [0], 5 % [-1], 95 % [1]>"
+    pair = Point(torch.tensor([[1.0, 2000.5]]))
+    assert repr(pair) == "<Point of shape [1, 2]: mean [[1, 2000]], 5 % [[1, 2000]], 95 % [[1, 2000]]>"
+    assert repr(Point(torch.zeros(3, 7))) == "<Point of shape [3, 7]>"
+
+
 def test_magnitude_takes_losses_and_gains_alike() -> None:
     # 1/4 * 1  +  1/4 * 1/2 (from -1 to 1)  +  3/8 * 5/2  +  1/8 * 4
     assert CURVE.magnitude().tolist() == [1.8125]

@@ -261,3 +261,10 @@ def test_a_fault_names_its_part(change, message):
 def test_an_empty_dict_is_refused():
     with pytest.raises(ConfigError, match=r"observation space is Dict\(\), but must have at least one part"):
         spec_of(spaces.Dict())
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(10**9), spaces.MultiDiscrete([3, 2_000_000])], ids=str)
+def test_more_discrete_states_than_a_network_can_hold_are_refused(space):
+    with pytest.raises(ConfigError, match=r"has \d+ discrete states, but must have at most 1000000; a gymnasium\.Obs"):
+        ObservationSpec.from_space(space)
+    assert ObservationSpec.from_space(spaces.Discrete(10**6)).size == 10**6

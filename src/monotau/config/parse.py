@@ -39,7 +39,7 @@ def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
         here = f"{path}.{name}" if path else str(name)
         if name not in names:
             known = [f"{path}.{known}" if path else known for known in names]
-            raise unknown_name("the setting", here, known, SYNONYMS.get(str(name)))
+            raise unknown_name("the setting", here, known, _as_written(SYNONYMS.get(str(name)), path))
         current = getattr(settings, name)
         if dataclasses.is_dataclass(current):
             changes[name] = override(current, value, kinds, here)
@@ -47,6 +47,12 @@ def override(base: C, values: object, kinds: Kinds, path: str = "") -> C:
             changes[name] = _checked(value, hints[name], here)
     changed: C = dataclasses.replace(settings, **changes)
     return changed
+
+
+def _as_written(setting: str | None, path: str) -> str | None:
+    """Return a setting as the user would write it at this path, in Python or YAML: those of a section are nested."""
+    section, dot, name = (setting or "").partition(".")
+    return f"{section}={{'{name}': ...}}" if dot and section != path else setting
 
 
 def build(cls: type[C], values: object, path: str = "") -> C:

@@ -85,6 +85,17 @@ def same(one: Tensor, other: Tensor) -> bool:
     return one is other or (one.shape == other.shape and torch.equal(one, other))
 
 
+SHOWN = 20
+"""Largest batch whose numbers the repr shows."""
+
+
+def _rounded(values: Float[Tensor, "*batch"]) -> str:
+    """Return numbers as nested lists with four significant digits."""
+    if values.ndim == 0:
+        return f"{values.item():.4g}"
+    return f"[{', '.join(_rounded(value) for value in values)}]"
+
+
 class Distribution(ABC):
     """A batch of return distributions: `[B, A]` as a head returns them, `[B]` after `take`.
 
@@ -100,6 +111,15 @@ class Distribution(ABC):
         >>> uniform.w1(Point(torch.tensor([2.0]))).tolist()  # the distance between any two kinds
         [0.75]
     """
+
+    def __repr__(self) -> str:
+        """Show the shape of the batch, and of a small batch the means and the spread, instead of all tensors."""
+        text = f"{type(self).__name__} of shape {[*self.batch_shape]}"
+        if self.batch_shape.numel() > SHOWN:
+            return f"<{text}>"
+        low, high = self.quantile((0.05, 0.95)).unbind(-1)
+        numbers = {"mean": self.mean(), "5 %": low, "95 %": high}
+        return f"<{text}: {', '.join(f'{name} {_rounded(values)}' for name, values in numbers.items())}>"
 
     @property
     @abstractmethod

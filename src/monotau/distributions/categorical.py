@@ -10,7 +10,7 @@ from torch import Tensor
 from monotau.distributions.base import Distribution, Segments, same
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Categorical(Distribution):
     """Probabilities of a set of atoms: the distribution of C51 (Bellemare et al. 2017, arXiv 1707.06887).
 

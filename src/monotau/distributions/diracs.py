@@ -10,7 +10,7 @@ from torch import Tensor
 from monotau.distributions.base import Distribution, Segments, same
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Diracs(Distribution):
     """A mixture of Diracs at quantile estimates: the distribution of QR-DQN, IQN and FQF.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from monotau.distributions.base import Distribution, Segments
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PiecewiseLinear(Distribution):
     """Quantiles at knots, joined by straight lines and constant outside the first and the last knot.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from monotau.distributions.base import Distribution, Segments
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Point(Distribution):
     """A point mass: the distribution of DQN, which learns only the mean.
 

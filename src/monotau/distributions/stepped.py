@@ -68,7 +68,7 @@ class Support(NamedTuple):
         return Support(function(self.knots), function(self.rates), function(self.offsets), self.anchor)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Stepped(Distribution):
     """A piecewise linear quantile function in the form that NDQFN's heads predict: an anchor and non-negative steps.
 

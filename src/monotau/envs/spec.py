@@ -14,6 +14,8 @@ from monotau.errors import ConfigError, EnvironmentFault
 SMALLEST_IMAGE_SIDE = 5
 # A 2-D box has no channel axis to identify it as an image. 36 is the smallest side that the Nature CNN accepts.
 SMALLEST_GREY_SIDE = 36
+# The first layer has a row for each discrete state, in every network and in the optimiser.
+MOST_STATES = 1_000_000
 
 
 def describe_space(space: object) -> str:
@@ -84,6 +86,11 @@ class ObservationSpec:
     @classmethod
     def _discrete(cls, shape: tuple[int, ...], start: int, stop: int) -> "ObservationSpec":
         """Return the format of discrete states from `start` up to, and without, `stop`."""
+        if stop - start > MOST_STATES:
+            raise ConfigError(
+                f"The observation space has {stop - start} discrete states, but must have at most {MOST_STATES}; a "
+                "gymnasium.ObservationWrapper can describe them by a vector."
+            )
         return cls(
             kind="discrete", shape=shape, dtype="int64", channels_last=False, scale=1.0, size=stop - start, start=start
         )
