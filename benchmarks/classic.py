@@ -32,6 +32,11 @@ LAST = 3
 
 def train(cell: Cell) -> Cell:
     """Train one preset in one environment with one seed, and return its scores."""
+    return trained(cell)[1]
+
+
+def trained(cell: Cell) -> tuple[Agent, Cell]:
+    """Train one preset in one environment with one seed, and return the agent with its scores."""
     torch.set_num_threads(1)
     start, until = time.perf_counter(), float(cell["until"] or "inf")
     # Schedules span `steps` of the settings, so it must be the length of the run.
@@ -43,7 +48,7 @@ def train(cell: Cell) -> Cell:
         agent.learn(min(between, cell["steps"] - agent.steps), evaluated=True)
         returns = [float(line["return_mean"]) for line in agent.history if line["kind"] == "eval"]
     spreads = [line["q_std"] for line in agent.history if "q_std" in line]
-    return {
+    return agent, {
         "last3": number(float(np.mean(returns[-LAST:]))),
         "best": number(max(returns)),
         "reached": number(agent.steps if returns[-1] >= until else None),

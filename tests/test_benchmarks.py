@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from benchmarks import cells, classic, masks, peers, scales
+from benchmarks import cells, classic, inventory, masks, peers, scales
 from benchmarks.atari_results import evaluations
 from benchmarks.cells import append, is_of, number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, solved_smaller
@@ -16,7 +16,7 @@ from benchmarks.probes import FRACTIONS, cvar_of, errors_to, means, quantiles_of
 
 from monotau import Agent, Diracs
 from monotau.config.presets import PRESETS
-from monotau.envs import LargeReturns, LongChain, list_envs
+from monotau.envs import Inventory, LargeReturns, LongChain, list_envs
 from monotau.envs.deep_sea import DeepSea
 from monotau.report.comparison import RunComparison
 from monotau.results.summary import Estimate
@@ -173,6 +173,37 @@ def test_a_row_of_masks_is_a_run_with_them_or_without(tmp_path, monkeypatch, cap
     assert [float(line[5]) for line in lines[1:]] == pytest.approx(
         [float(use["last3"]), float(ignore["last3"])], abs=0.01
     )
+
+
+def test_simulated_shops_earn_what_the_environment_pays():
+    """A twin: the environment itself, played beyond its hundred days from a Thursday on."""
+    orders, gamma, days = np.full((Inventory.CAPACITY + 1, inventory.WEEK), 15), 0.9, 120
+    orders[30:] = 0
+    returns, world = [], Inventory()
+    for seed in range(400):
+        seen, _ = world.reset(seed=seed)
+        if seen[1 + 3]:
+            rewards = []
+            for _ in range(days):
+                seen, reward, *_ = world.step(orders[int(seen[0]), int(seen[1:].argmax())] // Inventory.LOT)
+                rewards.append(reward)
+            returns.append(gamma ** np.arange(days) @ rewards)
+    simulated = inventory.simulated(orders, gamma, seed=0, shops=500, days=days)
+    error = np.std(returns) * np.sqrt(1 / len(returns) + 1 / 500)
+    assert len(returns) > 30
+    assert simulated.shape == (7, 500)
+    assert simulated[3].mean() == pytest.approx(np.mean(returns), abs=4 * error)
+    assert abs(simulated[0].mean() - np.mean(returns)) > 8 * error  # another weekday
+
+
+def test_a_row_of_the_inventory_has_the_errors_of_mean_and_cvar(monkeypatch):
+    monkeypatch.setattr(classic, "Agent", partial(Agent, **SMALL))
+    monkeypatch.setattr(inventory, "simulated", partial(inventory.simulated, shops=50, days=300))
+    row = inventory.train({"preset": "ndqfn", "env": inventory.ENV, "seed": 0, "steps": 150, "until": ""})
+    assert 0.5 < float(row["mean_error"]) <= 2  # untrained: about 0 instead of thousands
+    assert float(row["true_cvar"]) < float(row["true_mean"])
+    table = inventory.table([{"preset": "ndqfn", "steps": "150"} | row])
+    assert table[1].split()[:3] == ["ndqfn", "150", "1"]
 
 
 @pytest.mark.parametrize(("until", "reached", "evaluations"), [("-2", "150", 1), ("3", "", 2)])
