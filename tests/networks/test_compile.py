@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from monotau.agent import Agent
 from monotau.errors import ConfigError
+from monotau.explorers.dpe import Dpe
 from monotau.learning.learner import Learner
 from monotau.networks.compile import LEAST_UPDATES, Compiled, Compiler, has_cpp_compiler, settle_compile
 from tests.support.envs import Frames
@@ -23,11 +25,11 @@ def same_weights(one: Agent, other: Agent) -> bool:
     return all(torch.equal(tensor, weights[name]) for name, tensor in one.networks.state().items())
 
 
-def broken_at_once(function):
+def broken_at_once(function, mode):
     raise RuntimeError("this Python cannot be compiled")
 
 
-def broken_forwards(function):
+def broken_forwards(function, mode):
     def call(*arguments, **options):
         raise RuntimeError("no compiler\nis installed")
 
@@ -44,7 +46,7 @@ class _Broken(torch.autograd.Function):
         raise RuntimeError("the backward pass cannot be compiled")
 
 
-def broken_backwards(function):
+def broken_backwards(function, mode):
     def call(*arguments, **options):
         losses, *rest = function(*arguments, **options)
         return _Broken.apply(losses), *rest
@@ -73,9 +75,27 @@ def test_a_run_whose_compilation_fails_learns_the_same_as_one_without_compilatio
 @pytest.mark.parametrize("wanted", [True, False])
 def test_networks_are_compiled_only_if_the_setting_says_so(wanted, monkeypatch):
     compiled = []
-    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
+    monkeypatch.setattr(torch, "compile", lambda function, mode: compiled.append(function) or function)
     briefly_learned("ndqfn-dpe", compile=wanted)
     assert len(compiled) == (2 if wanted else 0)  # the learner and the predictor
+
+
+@pytest.mark.parametrize(("graphs", "mode"), [(True, "reduce-overhead"), (False, None)])
+def test_on_a_gpu_compiled_functions_run_as_graphs_which_start_anew_with_each_update(graphs, mode, monkeypatch):
+    events = []
+
+    def compiled(function, mode):
+        events.append(mode)
+        return lambda *arguments, **options: events.append("call") or function(*arguments, **options)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: events.append("begin"))
+    factory = replace(small_factory(), compiler=Compiler(wanted=True, graphs=graphs))
+    learner = Learner(factory, double_q=True, explorer=Dpe())
+    for _ in range(2):
+        learner.update(random_batch(), torch.Generator().manual_seed(0))
+    begin = ["begin"] if graphs else []
+    assert events == [*begin, mode, "call", "call", mode, "call", "call", *begin, "call", "call"]
 
 
 def test_the_flag_is_recorded_with_the_settings():
@@ -124,13 +144,13 @@ def test_an_error_of_the_call_itself_is_raised(monkeypatch):
     def refuse() -> tuple[Tensor]:
         raise ValueError("wrong arguments")
 
-    monkeypatch.setattr(torch, "compile", lambda function: function)
+    monkeypatch.setattr(torch, "compile", lambda function, mode: function)
     with pytest.warns(RuntimeWarning, match="wrong arguments"), pytest.raises(ValueError, match="wrong arguments"):
         Compiled(refuse, Compiler(wanted=True))()
 
 
 def test_the_gradients_of_the_trial_run_do_not_enter_the_first_step(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda function: function)
+    monkeypatch.setattr(torch, "compile", lambda function, mode: function)
     states = []
     for wanted in (False, True):
         factory = small_factory()

@@ -137,7 +137,7 @@ def test_a_damaged_generation_is_set_aside_and_written_again(tmp_path, monkeypat
 @pytest.mark.parametrize("at_first", [True, False])
 def test_a_resumed_run_compiles_as_before_whatever_auto_would_choose_now(at_first, tmp_path, monkeypatch):
     compiled, real = [], runner.Training.evaluate
-    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
+    monkeypatch.setattr(torch, "compile", lambda function, mode: compiled.append(function) or function)
 
     def crash(training):
         raise Crash

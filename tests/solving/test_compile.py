@@ -47,7 +47,7 @@ def test_the_update_is_one_graph_with_the_same_result(name, double_q):
 def compiled_by(backend, monkeypatch) -> None:
     compile_ = torch.compile
     torch.compiler.reset()
-    monkeypatch.setattr(torch, "compile", lambda function: compile_(function, backend=backend, fullgraph=True))
+    monkeypatch.setattr(torch, "compile", lambda function, mode: compile_(function, backend=backend, fullgraph=True))
 
 
 @pytest.mark.parametrize(

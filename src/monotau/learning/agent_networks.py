@@ -49,7 +49,7 @@ class AgentNetworks:
             config.optimiser,
             config.seed,
             device,
-            Compiler(wanted=compiles(config, device)),
+            Compiler(wanted=compiles(config, device), graphs=device.type == "cuda"),
             scaling,
         )
         self.compiler = factory.compiler

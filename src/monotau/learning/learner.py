@@ -62,10 +62,12 @@ class Learner:
         self._weights: dict[str, list[Tensor]] = {
             name: list(network.parameters()) for name, network in self._networks.items()
         }
-        self._losses = Compiled(self.losses, factory.compiler)
+        self._compiler = factory.compiler
+        self._losses = Compiled(self.losses, self._compiler)
 
     def update(self, batch: Batch, generator: torch.Generator, *, priority: Priority | None = None) -> Update:
-        """Take one step of all networks on a batch."""
+        """Take one step of all networks on a batch; use the result before the next update."""
+        self._compiler.begin_update()
         if self.scaling is not None:
             self.scaling.observe(batch.observations)
         for network in (self.online, self.target):

@@ -37,10 +37,18 @@ def has_cpp_compiler() -> bool:
 
 
 class Compiler:
-    """Whether the functions of a run are compiled: only if the run asks for it, and until compilation fails once."""
+    """Whether the functions of a run are compiled: only if the run asks for it, and until compilation fails once.
 
-    def __init__(self, *, wanted: bool) -> None:
-        self.on = wanted
+    With `graphs`, which need a GPU, their kernels are replayed as CUDA graphs instead of being launched one by one.
+    """
+
+    def __init__(self, *, wanted: bool, graphs: bool = False) -> None:
+        self.on, self.graphs = wanted, graphs
+
+    def begin_update(self) -> None:
+        """Declare that results of the previous update are no longer needed, so that graphs may reuse their memory."""
+        if self.on and self.graphs:
+            torch.compiler.cudagraph_mark_step_begin()
 
     def give_up(self, error: Exception) -> None:
         """Continue without compilation, and warn once."""
@@ -68,7 +76,8 @@ class Compiled(Generic[P, R]):
         if self._compiler.on:
             try:
                 if self._compiled is None:
-                    self._compiled = torch.compile(self._eager)
+                    mode = "reduce-overhead" if self._compiler.graphs else None
+                    self._compiled = torch.compile(self._eager, mode=mode)
                     # Torch compiles the backward pass when it first runs. Run it here, so that a failure is caught
                     # here; every optimiser step clears the gradients that this leaves behind.
                     _backward(self._compiled(*arguments, **options))
