@@ -178,6 +178,14 @@ def parse_settings(path: Path, data: bytes) -> dict[str, Any]:
     return plain
 
 
+def parse_scalar(name: str, text: str) -> Any:
+    """Parse a value on the command line as in a YAML file: a number, true, false, null or text."""
+    try:
+        return _StrictLoader(text).get_single_data()
+    except (ConfigError, ValueError, yaml.YAMLError, RecursionError):
+        raise ConfigError(f"{name} is {brief(text)}, which is not a value in YAML; text may need quotes.") from None
+
+
 def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object and refuse duplicate keys."""
     _refuse_repeats([key for key, _ in pairs])
