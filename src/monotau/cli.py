@@ -136,7 +136,7 @@ def _list(words: list[str], console: "Console") -> None:
     if words and words[0] in ("-h", "--help"):
         console.print(
             f"usage: monotau list {{{','.join(TABLES)}}} [--import MODULE]\n\n"
-            "List what can be named on the command line, with the parts in modules of your own.",
+            "List what can be named on the command line. --import adds the parts in a module of your own.",
             soft_wrap=True,
         )
         return

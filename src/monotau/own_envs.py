@@ -1,7 +1,6 @@
 """The ids of our own environments, and their registration with Gymnasium.
 
-`import monotau` registers them, so this module imports nothing that takes time: Gymnasium itself is not imported, and our
-environments are imported when they are made.
+`import monotau` registers them, so this module imports nothing that takes time: neither Gymnasium nor the environments.
 """
 
 import sys

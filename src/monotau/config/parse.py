@@ -84,7 +84,7 @@ def _checked(value: Any, hint: Any, path: str) -> Any:
         if type(value) is int and int not in arguments and float in arguments:
             return _checked(value, float, path)
         if type(value) not in arguments:
-            options = ", ".join(option.__name__ for option in arguments)
+            options = ", ".join("null" if option is types.NoneType else option.__name__ for option in arguments)
             raise ConfigError(f"{path} is {brief(value)}, but must be one of: {options}.")
         return _checked(value, type(value), path)
     if origin is tuple:
