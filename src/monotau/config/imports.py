@@ -162,15 +162,9 @@ def _import(name: str) -> ModuleType:
         raise ConfigError(f"--import {name} failed: {in_one_line(error)}") from error
 
 
-def _own(module: ModuleType, table: str) -> Mapping[str, Any]:
-    """Return the table of a module, empty if it has none."""
-    found: Mapping[str, Any] = getattr(module, table, {})
-    return found
-
-
 def _read(name: str, module: ModuleType, table: str) -> Mapping[str, Any]:
     """Return the entries of a module's table, and raise if one is not what it must be."""
-    entries: Any = _own(module, table)
+    entries: Any = getattr(module, table, {})
     base, known = TABLES[table]
     if not isinstance(entries, Mapping):
         raise ConfigError(f"{name}.{table} is {brief(entries)}, but must be a dictionary from names to parts.")
@@ -207,6 +201,6 @@ def _check_preset(here: str, preset: Any, module: ModuleType) -> None:
         raise ConfigError(f"{here} is {brief(preset)}, but must be a monotau.config.presets.Preset.")
     for part in ("head", "explorer", "replay"):
         table, own = PARTS[part], getattr(preset, part)
-        allowed = {*TABLES[table][1].values(), *_own(module, table).values()}
+        allowed = {*TABLES[table][1].values(), *getattr(module, table, {}).values()}
         if own is not None and type(own) not in allowed:
             raise ConfigError(f"{here} has the {part} {type(own).__name__}, which is missing in {table}.")
