@@ -84,7 +84,7 @@ def test_importing_again_changes_nothing(mine):
     import_parts("my_head")
     before = dict(HEADS), dict(PRESETS)
     import_parts("my_head", "my_head")
-    assert (HEADS, PRESETS) == before
+    assert before == (HEADS, PRESETS)
 
 
 def test_a_module_that_passes_on_our_tables_is_not_behind_our_parts(own_modules):
@@ -233,9 +233,7 @@ def test_a_saved_agent_names_the_module_that_registers_its_environment(room, tmp
     Agent("Room-v0", "dqn", imports=["my_room"]).save(tmp_path / "agent")
     forget("my_room")
     del gym.registry["Room-v0"]
-    with pytest.raises(
-        ConfigError, match=r"'Room-v0' is unknown.* trained with the module my_room, .*--import my_room"
-    ):
+    with pytest.raises(ConfigError, match=r"'Room-v0' is unknown.* with the module my_room, .*--import my_room"):
         Agent.load(tmp_path / "agent")
     assert "my_room" not in sys.modules
     import_parts("my_room")
