@@ -146,7 +146,7 @@ def test_code_that_a_file_names_is_not_imported(home, tmp_path, monkeypatch):
     (section,) = quantile_section(runs, ignore)
     assert f"their ids import code, which --import MODULE allows: trap_of_a_file:{COIN}." in section.text
     assert section.pictures == []
-    with pytest.raises(ConfigError, match="the id of the environment trap_of_a_file:.* imports a module: name it"):
+    with pytest.raises(ConfigError, match=r"the id of the environment trap_of_a_file:.* imports a module: name it"):
         load_agent(runs[0])
     assert "trap_of_a_file" not in sys.modules
 
