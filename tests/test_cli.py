@@ -620,6 +620,7 @@ def test_an_environment_is_made_with_its_keyword_arguments_from_the_first(sized,
     (tmp_path / "file.json").write_text(json.dumps(shown))
     assert json.loads(call("--config", "file.json")[1]) == shown
     assert json.loads(call("--config", "file.json", "--env.kwargs", "size", "4")[1])["env"]["kwargs"]["size"] == 4
+    assert "--env.kwargs.size" not in call("--config", "file.json", "--help")[1]  # one option for all of them
 
 
 KWARGS = [

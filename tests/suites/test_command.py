@@ -247,7 +247,8 @@ def test_every_process_of_a_suite_imports_the_modules_that_were_named(tmp_path, 
     assert started[0][-1:] == ["--import=my_things"]
     output_of(replace(given, slurm=True))
     assert " --import=my_things --index " in (tmp_path / "out" / "suite.sbatch").read_text()
-    assert read_suite(given.suite).resolve(read_suite(given.suite).cells[0]).config.imports == ()
+    suite = replace(read_suite(given.suite), imports=given.imports)
+    assert suite.resolve(suite.cells[0]).config.imports == ("my_things",)
 
 
 def test_suites_are_listed_and_explained(capsys):
