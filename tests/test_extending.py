@@ -11,6 +11,7 @@ import yaml
 import monotau
 from monotau import Agent
 from monotau.networks import HEADS
+from monotau.report.sections.quantiles import quantile_sections
 from tests.support.commands import command_caller
 from tests.support.small_runs import SMALL, skip_figures
 
@@ -58,7 +59,7 @@ def test_its_parts_are_used_from_the_command_line(page, capsys, tmp_path):
     assert "# ndqfn-dpe on CartPole-v1" in call("card", "run")[1]
 
 
-def test_its_parts_are_used_in_a_suite_and_a_report(page, capsys, tmp_path):
+def test_its_parts_are_used_in_a_suite_and_a_report(page, capsys, tmp_path, monkeypatch):
     settings = SMALL | {"head": {"units": 8}, "torso": {"kind": "smooth", "width": 8}, "steps": 100}
     suite = {"presets": ["logistic"], "envs": ["monotau/Coin-v0"], "seeds": 1, "settings": settings}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(suite))
@@ -67,6 +68,7 @@ def test_its_parts_are_used_in_a_suite_and_a_report(page, capsys, tmp_path):
     assert (code, err) == (0, "")
     (run,) = (tmp_path / "runs").glob("logistic_*")
     assert json.loads((run / "config.json").read_text())["imports"] == ["my_parts"]
+    monkeypatch.setattr("monotau.report.command.SECTIONS", (quantile_sections,))  # the one that loads agents
     assert call("report", "runs", "--import", "my_parts", "--out", "page")[0] == 0
     assert (tmp_path / "page" / "figures" / "quantiles-monotau-Coin-v0.png").exists()
 
