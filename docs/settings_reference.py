@@ -123,7 +123,8 @@ def summary(cls: type) -> str:
 
 def sections() -> Iterator[tuple[str, str, list[Setting]]]:
     """Return heading, introduction and settings of every section, in the order of `Config`."""
-    yield "The run", summary(Config), [row for row in settings_of(Config) if row.name not in ("preset", "profile")]
+    own = ("preset", "profile", "imports")  # which have arguments of their own
+    yield "The run", summary(Config), [row for row in settings_of(Config) if row.name not in own]
     for name, hint in typing.get_type_hints(Config).items():
         if hint in KINDS:
             for kind, cls in KINDS[hint].items():

@@ -4,7 +4,9 @@ The tests in tests/solving run without the checks (MONOTAU_SHAPES=0): whole trai
 already checked, and the checks would double their time.
 """
 
+import importlib
 import os
+import sys
 
 from jaxtyping import install_import_hook
 
@@ -36,3 +38,26 @@ def local_ray():
         patch.delenv("RAY_ADDRESS", raising=False)
         with connected("local", cpus=2):
             yield
+
+
+@pytest.fixture
+def own_modules(tmp_path, monkeypatch):
+    """Write modules into the current directory, an empty one; afterwards they and their parts are forgotten."""
+    from monotau.config import imports
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    tables = [table for _, table in imports.TABLES.values()] + [imports._imported, imports._origins]
+    before, written = [dict(table) for table in tables], []
+
+    def write(name, text):
+        (tmp_path / f"{name}.py").write_text(text)
+        written.append(name)
+        importlib.invalidate_caches()
+
+    yield write
+    for table, rows in zip(tables, before, strict=True):
+        table.clear()
+        table.update(rows)
+    for name in written:
+        sys.modules.pop(name, None)

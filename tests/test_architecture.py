@@ -17,10 +17,18 @@ SOURCE = Path(monotau.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
 ORDER = [
-    *("errors", "seeding", "machine", "config.plain", "config.synonyms", "config.parse"),
+    *("errors", "seeding", "machine", "own_envs", "config.plain", "config.synonyms", "config.parse"),
     *("distributions", "losses", "envs", "networks", "replay", "explorers", "config", "learning"),
     *("runs.files", "runs.layout", "runs.tensors", "runs.tensorboard", "runs.metrics", "runs.manifest"),
-    *("runs.process", "runs.provenance", "runs.progress", "distributed", "runs.memory", "runs.agent_files"),
+    *(
+        "runs.locks",
+        "runs.process",
+        "runs.provenance",
+        "runs.progress",
+        "distributed",
+        "runs.memory",
+        "runs.agent_files",
+    ),
     *("export", "report.plotting", "report.quantile_plots"),
     *("agent", "results", "runs", "report", "suites", "runs.command", "api", "cli", "__init__", "__main__"),
 ]

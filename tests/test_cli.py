@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -27,6 +28,7 @@ from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
 from monotau.runs import command
 from monotau.runs.files import write_json
+from tests.support.commands import command_caller
 from tests.support.small_runs import SMALL, SMALL_FLAGS, small_run
 
 CLASSIC = PROFILES["classic"].settings
@@ -236,7 +238,7 @@ SHOWN = [
 def test_the_printed_settings_are_a_file_that_gives_the_same_settings(words, call, tmp_path):
     code, shown, err = call("train", *words, "--show")
     assert (code, err) == (0, "")
-    assert list(json.loads(shown)) == [field.name for field in fields(Config)]
+    assert list(json.loads(shown)) == [field.name for field in fields(Config) if field.name != "imports"]
     (tmp_path / "settings.json").write_text(shown)
     assert call("train", "--config", "settings.json", "--show") == (0, shown, "")
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
@@ -578,3 +580,77 @@ def test_the_version_is_printed(call):
 
 def test_a_misspelt_command_is_refused_with_the_nearest(refused):
     assert refused("trian").startswith("the command 'trian' is unknown. Did you mean 'train'?")
+
+
+SIZED = """
+import gymnasium as gym
+
+class Sized(gym.Env):
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, size, mode="text", limit=0, scale=1.0):
+        assert (mode, limit, scale) in (("text", 0, 1.0), (True, None, -0.5)), (mode, limit, scale)
+        self.observation_space = gym.spaces.Discrete(size)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 0, 1.0, True, False, {}
+
+gym.register("Sized-v0", Sized)
+"""
+
+
+@pytest.fixture
+def sized(own_modules):
+    own_modules("my_env", SIZED)
+    yield "my_env:Sized-v0"
+    gym.registry.pop("Sized-v0", None)
+
+
+def test_an_environment_is_made_with_its_keyword_arguments_from_the_first(sized, capsys, tmp_path):
+    call = command_caller(capsys, "train", "--env", sized, "--show")
+    shown = json.loads(call("--env.kwargs", "size", "3")[1])
+    assert shown["env"]["kwargs"] == {"size": 3}
+    words = ["--env.kwargs", "size", "3", "mode", "true", "--seed", "1", "--env.kwargs=limit", "null", "scale", "-5e-1"]
+    shown = json.loads(call(*words)[1])
+    assert shown["env"]["kwargs"] == {"size": 3, "mode": True, "limit": None, "scale": -0.5}
+    (tmp_path / "file.json").write_text(json.dumps(shown))
+    assert json.loads(call("--config", "file.json")[1]) == shown
+    assert json.loads(call("--config", "file.json", "--env.kwargs", "size", "4")[1])["env"]["kwargs"]["size"] == 4
+    assert "--env.kwargs.size" not in call("--config", "file.json", "--help")[1]  # one option for all of them
+
+
+KWARGS = [
+    (["size"], "--env.kwargs takes names and values in turn, but got: size. See monotau train --help."),
+    ([], "--env.kwargs takes names and values in turn, but got: nothing. See monotau train --help."),
+    (["size", "3", "--env.kwargs", "size", "4"], "--env.kwargs sets 'size' more than once."),
+    (["size", "{"], "--env.kwargs size is '{', which is not a value in YAML; text may need quotes."),
+    (["size", "!!python/name:os.system"], "--env.kwargs size is '!!python/name:os.system', which is not a value in"),
+    (["size", "[1]"], "env.kwargs.size is [1], but must be one of: bool, int, float, str, null."),
+    (["a-b", "1"], "env.kwargs is {'a-b': 1}, but must be a mapping with identifiers as keys."),
+    (["mode", "text"], "env.id 'my_env:Sized-v0' cannot be made: TypeError: "),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), KWARGS, ids=[" ".join(words) or "nothing" for words, _ in KWARGS])
+def test_invalid_keyword_arguments_are_refused(words, message, sized, refused):
+    assert refused("train", "--env", sized, "--env.kwargs", *words).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "words", [["train", "--env", "x", "--import"], ["train", "--import="], ["train", "--import", "--show"]]
+)
+def test_an_import_without_a_name_is_refused(words, refused):
+    assert refused(*words) == "--import needs a value."
+
+
+def test_the_console_script_finds_a_module_in_the_current_directory(tmp_path):
+    (tmp_path / "my_env.py").write_text(SIZED)
+    script = Path(sys.executable).with_name("monotau")
+    words = ["train", "dqn", "--import", "my_env", "--env", "my_env:Sized-v0", "--env.kwargs", "size", "3", "--show"]
+    done = subprocess.run([script, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["imports"] == ["my_env"]

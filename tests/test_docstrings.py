@@ -20,6 +20,7 @@ FILES = [
     "agent.py",
     "losses.py",
     "api.py",
+    "config/imports.py",
     *sorted(f"distributions/{p.name}" for p in (SOURCE / "distributions").glob("*.py")),
 ]
 CITED = re.compile(r"arXiv \d{4}\.\d{4,5}|doi 10\.\d{4,}|https://proceedings\.neurips\.cc/")

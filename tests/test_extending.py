@@ -1,43 +1,78 @@
-"""The page on extending is true: its head runs as it stands there."""
+"""The page on extending is true: its module runs as it stands there, from the command line and from Python."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import monotau
 from monotau import Agent
 from monotau.networks import HEADS
-from tests.support.small_runs import SMALL
+from monotau.report.sections.quantiles import quantile_sections
+from tests.support.commands import command_caller
+from tests.support.small_runs import SMALL, skip_figures
 
 PAGE = Path(monotau.__file__).parents[2] / "docs" / "extending.md"
+MODULE, USE = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+
+FLAGS = [
+    *("--steps", "100", "--iteration-steps", "100", "--log-every-steps", "50", "--replay.warmup-steps", "50"),
+    *("--update.batch-size", "8", "--evaluation.episodes", "2"),
+]
 
 
-def test_the_head_in_the_documentation_is_complete_and_learns():
-    example, use = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    names = {"__name__": "example"}
-    exec(example, names)  # noqa: S102
-    before = dict(HEADS)
-    try:
-        exec(use, names)  # noqa: S102
-        assert HEADS["logistic"] is names["Logistic"]
-        settings = SMALL | {"head": {"kind": "logistic", "hidden": 8}, "dueling": True, "noisy": True}
-        agent = Agent("CartPole-v1", "ndqfn-dpe", **settings).learn(200)
-    finally:
-        HEADS.clear()
-        HEADS.update(before)
+@pytest.fixture
+def page(own_modules, monkeypatch):
+    own_modules("my_parts", MODULE)
+    skip_figures(monkeypatch)
+
+
+def test_the_module_in_the_documentation_is_complete_and_learns(page):
+    names = {}
+    exec(USE, names)  # noqa: S102
+    assert names["agent"].config.imports == ("my_parts",)
+    assert HEADS["logistic"].__module__ == "my_parts"
+    parts = {"head": {"kind": "logistic", "units": 8}, "torso": {"kind": "smooth", "width": 8}}
+    agent = Agent("CartPole-v1", "ndqfn-dpe", **(SMALL | parts | {"dueling": True, "noisy": True})).learn(200)
     line = next(line for line in agent.history if line["loss"] is not None)
     assert line["crossing"] == 0
     curve = agent.quantiles([0.0, 0.1, 0.0, -0.1], torch.linspace(0, 1, 101))
     assert (curve.diff(dim=-1) >= 0).all()
     assert (curve[..., -1] > curve[..., 0]).all()
-    assert "logistic" not in HEADS
-    with pytest.raises(monotau.ConfigError, match=r"head.kind .logistic. is unknown"):
-        Agent("CartPole-v1", "ndqfn", head={"kind": "logistic"})
+    assert (names["agent"].bonus([0.0, 0.1, 0.0, -0.1]) > 0).all()  # the quantile at 0.8 lies above the mean
+
+
+def test_its_parts_are_used_from_the_command_line(page, capsys, tmp_path):
+    call = command_caller(capsys)
+    words = ["--head", "logistic", "--head.units", "8", "--explorer", "optimistic", "--torso", "smooth"]
+    code, _, err = call("train", "--import", "my_parts", *words, *FLAGS, "--out", "run")
+    assert (code, err) == (0, "")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["imports"] == ["my_parts"]
+    assert (config["head"], config["torso"]["kind"]) == ({"kind": "logistic", "units": 8}, "smooth")
+    code, out, _ = call("evaluate", "run", "--import", "my_parts", "--episodes", "2")
+    assert (code, json.loads(out)["episodes"]) == (0, 2)
+    assert call("export", "run", "--import=my_parts", "--format", "torch")[:2] == (0, "run/agent.pt2\n")
+    assert "# ndqfn-dpe on CartPole-v1" in call("card", "run")[1]
+
+
+def test_its_parts_are_used_in_a_suite_and_a_report(page, capsys, tmp_path, monkeypatch):
+    settings = SMALL | {"head": {"units": 8}, "torso": {"kind": "smooth", "width": 8}, "steps": 100}
+    suite = {"presets": ["logistic"], "envs": ["monotau/Coin-v0"], "seeds": 1, "settings": settings}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(suite))
+    call = command_caller(capsys)
+    code, _, err = call("suite", "mine.yaml", "--import", "my_parts", "--out", "runs", "--index", "0")
+    assert (code, err) == (0, "")
+    (run,) = (tmp_path / "runs").glob("logistic_*")
+    assert json.loads((run / "config.json").read_text())["imports"] == ["my_parts"]
+    monkeypatch.setattr("monotau.report.command.SECTIONS", (quantile_sections,))  # the one that loads agents
+    assert call("report", "runs", "--import", "my_parts", "--out", "page")[0] == 0
+    assert (tmp_path / "page" / "figures" / "quantiles-monotau-Coin-v0.png").exists()
 
 
 def test_the_example_is_short():
-    example = re.search(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[1]
-    body = [line for line in example.splitlines() if line.strip() and not line.startswith(("import", "from"))]
-    assert len(body) <= 30
+    body = [line for line in MODULE.splitlines() if line.strip() and not line.startswith(("import", "from"))]
+    assert len(body) <= 65

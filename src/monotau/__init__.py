@@ -5,10 +5,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
+from monotau.own_envs import register_own
 
 if TYPE_CHECKING:
     from monotau.agent import Agent
     from monotau.api import train_agent
+    from monotau.config.imports import import_parts
     from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
     from monotau.losses import quantile_huber
 
@@ -17,6 +19,7 @@ __version__ = version("monotau")
 # What needs torch is imported when it is first used: `monotau --help` would take seconds else.
 _LATER = {
     "Agent": "agent",
+    "import_parts": "config.imports",
     "train_agent": "api",
     "quantile_huber": "losses",
 } | dict.fromkeys(("Categorical", "Diracs", "Distribution", "PiecewiseLinear", "Point", "Risk"), "distributions")
@@ -34,9 +37,12 @@ __all__ = [
     "Risk",
     "StorageFault",
     "__version__",
+    "import_parts",
     "quantile_huber",
     "train_agent",
 ]
+
+register_own()  # so that gymnasium.make knows our environments
 
 
 def __getattr__(name: str) -> Any:

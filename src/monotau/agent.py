@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Shaped
 from rich.console import Console
 from torch import Tensor
 
+from monotau.config.imports import import_parts, is_imported, needed
 from monotau.config.plain import to_plain
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.resolve import Resolved, resolve
@@ -508,14 +509,16 @@ class Agent:
 
     @classmethod
     def load(cls, directory: str | Path, env: str | EnvSource | None = None, *, best: bool = False) -> "Agent":
-        """Load the agent of a run, or one that `save` wrote. Nothing in the files is executed.
+        """Load the agent of a run, or one that `save` wrote. Nothing in the files is executed or imported.
+
+        If the agent has parts of your own, call `import_parts` first.
 
         Args:
             directory: A run directory, or one that `save` wrote. If the run has not finished, its newest undamaged
                 checkpoint is loaded, with a warning.
             env: The environment, in place of the one named in the files. It is required for learning and evaluating
-                if the environment was not given by an id, or by an id such as `module:Env-v0` that imports a module;
-                without it such an agent can only predict.
+                if the environment was not given by an id, or by an id such as `module:Env-v0` whose module was not
+                passed to `import_parts`; without it such an agent can only predict.
             best: Load the agent as of the best evaluation of the run instead of the last one.
 
         Returns:
@@ -550,7 +553,7 @@ class Agent:
             config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
         if env is not None or (signature.env_by_id and is_safe_to_make(config.env)):
             with suppress(MissingExtra) if env is None else nullcontext():  # not needed to predict
-                envs = EnvFactory(config.env, source)
+                envs = _made(config, source)
         if envs is not None:
             here = EnvSignature.of(envs)
             if replace(here, env_by_id=signature.env_by_id) != signature:
@@ -648,7 +651,8 @@ class Agent:
                 EnvFactory(self.config.env)  # raises MissingExtra
             raise ConfigError(
                 f"this agent was loaded without its environment ({self.config.env.id}), which cannot be made from the "
-                "saved settings alone: pass it to Agent.load(directory, env=...) or monotau evaluate --env."
+                "saved settings alone: pass it to Agent.load(directory, env=...) or monotau evaluate --env, or name "
+                "its module with monotau.import_parts or --import."
             )
         return self.envs
 
@@ -666,6 +670,17 @@ class Agent:
         return stack_frames(observation, self.spec, self.config.env.frame_stack, state, episode_start)
 
 
+def _made(config: Config, source: EnvSource | None) -> EnvFactory:
+    """Make the environment of a saved agent; if that fails, name the modules that the agent was trained with."""
+    try:
+        return EnvFactory(config.env, source)
+    except ConfigError as error:
+        missing = [name for name in config.imports if not is_imported(name)]
+        if isinstance(error, MissingExtra) or not missing:
+            raise
+        raise ConfigError(f"{error} The agent was trained with {needed(missing)}") from None
+
+
 def is_picklable(source: object) -> bool:
     """Whether an environment or a callable that makes one can be sent to another process."""
     try:
@@ -679,6 +694,7 @@ def _unpickled(
     config: Config, signature: EnvSignature, weights: Mapping[str, np.ndarray], has_env: bool, source: EnvSource | None
 ) -> Agent:
     """Rebuild a pickled agent, without its environment if that cannot be made in this process."""
+    import_parts(*config.imports)  # unpickling the settings has imported them already
     envs = None
     if has_env:
         with suppress(ConfigError):

@@ -3,6 +3,7 @@
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from monotau.runs.process import Stopped
 
     words = list(sys.argv[1:] if arguments is None else arguments)
+    here = os.getcwd()
+    if arguments is None and not sys.flags.safe_path and not {"", here} & {*sys.path}:
+        sys.path.insert(0, here)  # so that a module beside the user is found, as with python -m monotau
     commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite}
     commands |= {"scores": _scores, "report": _report, "card": _card, "list": _list}
     console = Console()
@@ -130,11 +134,21 @@ def _list(words: list[str], console: "Console") -> None:
     from rich.markup import escape
 
     if words and words[0] in ("-h", "--help"):
-        console.print(f"usage: monotau list {{{','.join(TABLES)}}}\n\nList what can be named on the command line.")
+        console.print(
+            f"usage: monotau list {{{','.join(TABLES)}}} [--import MODULE]\n\n"
+            "List what can be named on the command line. --import adds the parts in a module of your own.",
+            soft_wrap=True,
+        )
         return
-    if len(words) != 1:
+    own: list[tuple[str, str]] = []
+    if len(words) > 1 and words[1].startswith("--import"):
+        from monotau.config.command_line import parse
+        from monotau.config.imports import ListCommand, list_parts  # imports torch
+
+        own = list_parts(parse(ListCommand, words, "monotau list"))
+    elif len(words) != 1:
         raise ConfigError(f"monotau list takes one of: {', '.join(TABLES)}; given: {' '.join(words) or 'nothing'}.")
-    rows = _rows_of(words[0])
+    rows = _rows_of(words[0]) + own
     width = max(len(name) for name, _ in rows)
     for name, about in rows:
         console.print(f"[bold]{name:{width}s}[/]  {escape(about)}", highlight=False, soft_wrap=True)

@@ -26,7 +26,7 @@ class StorageFault(RuntimeError):
     """The disk is full or cannot be written, or files of a run are missing or damaged."""
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """Return the type and message of an exception on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
 

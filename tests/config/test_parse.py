@@ -108,7 +108,7 @@ WRONG = [
     ("env.kwargs", 3, "env.kwargs is 3, but must be a mapping with identifiers as keys"),
     ("env.kwargs", {"a b": 1}, "env.kwargs is {'a b': 1}, but must be a mapping with identifiers as keys"),
     ("env.kwargs", {3: 1}, "env.kwargs is {3: 1}, but must be a mapping with identifiers as keys"),
-    ("env.kwargs", {"a": [1]}, "env.kwargs.a is [1], but must be one of: bool, int, float, str"),
+    ("env.kwargs", {"a": [1]}, "env.kwargs.a is [1], but must be one of: bool, int, float, str, null"),
     ("env.kwargs", {"a": math.nan}, "env.kwargs.a is nan, but must be a finite number"),
     ("gamma", math.nan, "gamma is nan, but must be a finite number"),
     ("optimiser.learning_rate", math.inf, "optimiser.learning_rate is inf, but must be a finite number"),

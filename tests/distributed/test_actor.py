@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from monotau.config.imports import is_imported
 from monotau.config.resolve import resolve
 from monotau.config.schema import ActorConfig
 from monotau.distributed.actor import CollectRequest, RolloutActor
@@ -161,3 +162,11 @@ def test_explorer_statistics_merged_from_an_actor_equal_those_of_acting_locally(
     (name,) = (name for name, of in counted.items() if of == preset)
     torch.testing.assert_close(learner.state()[name], alone.state()[name])
     assert alone.state()[name].any()
+
+
+def test_an_actor_imports_the_modules_of_its_run(own_modules):
+    own_modules("my_registration", "imported = True")
+    config = replace(small_run().config, imports=("my_registration",))
+    assert not is_imported("my_registration")
+    RolloutActor(config, None, 0, 0).collect(request(epsilons=(1.0,)), None)
+    assert is_imported("my_registration")

@@ -15,6 +15,7 @@ import pytest
 
 from monotau.agent import Agent
 from monotau.api import train_agent
+from monotau.config.imports import import_parts
 from monotau.config.resolve import resolve
 from monotau.distributed import collector
 from monotau.distributed.collector import IN_FLIGHT, RayCollector
@@ -36,11 +37,18 @@ SETTINGS = SMALL | {
 }
 
 
+@pytest.fixture(scope="module")
+def modules_of_actors(tmp_path_factory):
+    """A directory in which the actors find modules."""
+    return tmp_path_factory.mktemp("modules")
+
+
 @pytest.fixture(scope="module", autouse=True)
-def ray():
+def ray(modules_of_actors):
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
+        places = [str(Path(__file__).parents[2]), str(modules_of_actors), *sys.path]
+        patch.setenv("PYTHONPATH", os.pathsep.join(places))
         with connected("local", 4):
             import ray
 
@@ -145,6 +153,38 @@ def test_an_id_registered_only_in_this_process_is_refused_with_a_remedy():
     gym.register("Ours-v0", entry_point=ProcessEnv)
     with pytest.raises(ConfigError, match=r"actor \d: env.id 'Ours-v0' is unknown.*must be given as 'module:Env-v0'"):
         learned("Ours-v0")
+
+
+HEAD = """
+from dataclasses import dataclass
+from monotau.networks.heads.dqn import Dqn
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Dqn):
+    pass
+
+HEADS = {"mine": Mine}
+"""
+
+
+@pytest.mark.slow
+def test_actors_use_parts_of_one_s_own(modules_of_actors, own_modules):
+    (modules_of_actors / "head_of_actors.py").write_text(HEAD)
+    sys.path.append(str(modules_of_actors))
+    try:
+        import_parts("head_of_actors")
+        agent = learned("CartPole-v1", head={"kind": "mine", "hidden": 8})
+    finally:
+        sys.path.remove(str(modules_of_actors))
+    assert (agent.steps, agent.config.imports) == (400, ("head_of_actors",))
+
+
+@pytest.mark.slow
+def test_a_module_that_actors_cannot_import_stops_the_run(own_modules):
+    own_modules("head_of_nobody", HEAD)
+    import_parts("head_of_nobody")
+    with pytest.raises(ConfigError, match=r"actor \d: its process has no module 'head_of_nobody', which this process"):
+        learned("CartPole-v1", head={"kind": "mine", "hidden": 8})
 
 
 def test_a_ready_made_environment_is_refused():

@@ -1,5 +1,6 @@
 """Environments made by id: suggestions for wrong ids, missing extras, and the list of ids."""
 
+import subprocess
 import sys
 import warnings
 
@@ -184,3 +185,24 @@ def needy(**_):
 def test_a_very_long_id_is_refused():
     with pytest.raises(ConfigError, match=r"env\.id is 'x+\.\.\.x+', but must have at most 200 characters"):
         factory("x" * 201)
+
+
+@pytest.mark.parametrize("order", ["import monotau, gymnasium as gym", "import gymnasium as gym, monotau"])
+def test_gymnasium_makes_our_environments_after_monotau_was_imported(order):
+    program = f"""
+import sys
+{order}
+gym.register_envs(monotau)
+print(gym.make("monotau/DeepSea-v0").spec.id, gym.make("monotau:monotau/Coin-v0").spec.id, "torch" in sys.modules)
+"""
+    assert printed_by(program) == "monotau/DeepSea-v0 monotau/Coin-v0 False"
+
+
+def test_gymnasium_makes_our_environments_by_the_name_of_the_module():
+    program = "import gymnasium as gym; print(gym.make('monotau:monotau/Coin-v0').spec.id)"
+    assert printed_by(program) == "monotau/Coin-v0"
+
+
+def printed_by(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

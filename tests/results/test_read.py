@@ -165,6 +165,7 @@ def test_runs_of_one_preset_with_other_settings_are_other_methods(tmp_path):
     for c in (0.1, 0.5):
         for seed in (0, 1):
             config = plain_settings("ndqfn-dpe", seed=seed, explorer={"c": c}) | {"threads": 1 + seed}
+            config |= {"imports": ["my_parts"]} if seed else {}
             write_run(tmp_path / f"{c}-{seed}", [30.0], config=config)
     assert sorted({run.method for run in read_runs([tmp_path])}) == [
         "ndqfn-dpe, explorer.c 0.1",

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,21 @@ def test_a_job_array_has_a_task_for_each_cell(tmp_path):
     line = script.splitlines()[-1].replace("exec srun ", "").replace('"$SLURM_ARRAY_TASK_ID"', "4")
     assert line.endswith(f"-m monotau suite {out / 'suite.json'} --out {out} --threads 4 --index 4")
     assert len(read_suite(str(out / "suite.json")).cells) == 6
+
+
+def test_every_process_of_a_suite_imports_the_modules_that_were_named(tmp_path, own_modules, monkeypatch):
+    own_modules("my_things", "")
+    started = []
+    monkeypatch.setattr(
+        commands, "drive", lambda suite, out, finished, workers, *_: started.append(workers._command(1))
+    )
+    given = SuiteCommand(suite=suite_file(tmp_path), out=tmp_path / "out", imports=("my_things",))
+    output_of(given)
+    assert started[0][-1:] == ["--import=my_things"]
+    output_of(replace(given, slurm=True))
+    assert " --import=my_things --index " in (tmp_path / "out" / "suite.sbatch").read_text()
+    suite = replace(read_suite(given.suite), imports=given.imports)
+    assert suite.resolve(suite.cells[0]).config.imports == ("my_things",)
 
 
 def test_suites_are_listed_and_explained(capsys):

@@ -4,13 +4,29 @@ import contextlib
 import difflib
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import tyro
 
 from monotau.config.synonyms import SYNONYMS
 from monotau.errors import ConfigError
+
+IMPORTS = tyro.conf.arg(name="import", metavar="MODULE")
+"""The annotation of the option --import, which can be repeated."""
+
+
+def values_of(flag: str, words: Sequence[str]) -> list[str]:
+    """Return all values of an option, which must be read before the others can be parsed."""
+    values = []
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            values.append(value if equals else following)
+            if not values[-1] or values[-1].startswith("--"):
+                raise ConfigError(f"{flag} needs a value.")
+    return values
 
 
 def parse(

@@ -90,7 +90,7 @@ def _checked(value: Any, hint: Any, path: str) -> Any:
         if type(value) is int and int not in arguments and float in arguments:
             return _checked(value, float, path)
         if type(value) not in arguments:
-            options = ", ".join(option.__name__ for option in arguments)
+            options = ", ".join("null" if option is types.NoneType else option.__name__ for option in arguments)
             raise ConfigError(f"{path} is {brief(value)}, but must be one of: {options}.")
         return _checked(value, type(value), path)
     if origin is tuple:
@@ -182,6 +182,14 @@ def parse_settings(path: Path, data: bytes) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise ConfigError(f"{path} must contain a mapping of settings, but contains {brief(plain)}.")
     return plain
+
+
+def parse_scalar(name: str, text: str) -> Any:
+    """Parse a value on the command line as in a YAML file: a number, true, false, null or text."""
+    try:
+        return _StrictLoader(text).get_single_data()
+    except (ConfigError, ValueError, yaml.YAMLError, RecursionError):
+        raise ConfigError(f"{name} is {brief(text)}, which is not a value in YAML; text may need quotes.") from None
 
 
 def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
 DQN_ADAM = adam(6.25e-5, 1.5e-4)
 C51_ADAM = adam(2.5e-4)
 
-PRESETS: Mapping[str, Preset] = {
+PRESETS: dict[str, Preset] = {
     "ndqfn-dpe": Preset(head=Ndqfn(), explorer=Dpe()),
     "ndqfn": Preset(head=Ndqfn()),
     "ndqfn-dpe-paper": Preset(

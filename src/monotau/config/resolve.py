@@ -1,10 +1,11 @@
 """Resolves the settings of a run: preset, profile and user settings in layers, where the later layer wins."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from typing import Any
 
+from monotau.config.imports import check_imported, modules_behind
 from monotau.config.parse import override
 from monotau.config.plain import kind_of
 from monotau.config.presets import PRESETS
@@ -15,7 +16,7 @@ from monotau.envs.config import EnvConfig
 from monotau.envs.make import EnvFactory, EnvSource
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, brief, unknown_name
-from monotau.networks import TORSOS, default_torso
+from monotau.networks import HEADS, TORSOS, default_torso
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,14 @@ def resolve(
 
 
 def _config_of(preset: str, profile: str, given: Mapping[str, Any], envs: EnvFactory) -> Config:
-    """Resolve the settings, and record whether masks are used, so that actors and a saved agent need not find out."""
+    """Resolve the settings, and record what actors and a saved agent cannot find out.
+
+    This is whether masks are used, and which modules of the user's own the parts come from.
+    """
     settings = _merge(given, {"env": {"action_masks": envs.mask_use}})
-    return resolve_for_spec(preset, profile, settings, envs.observation_spec)
+    config = resolve_for_spec(preset, profile, settings, envs.observation_spec)
+    check_imported(config.imports)
+    return replace(config, imports=tuple(sorted({*config.imports, *modules_behind(config)})))
 
 
 def usual_profile(preset: str, spec: ObservationSpec) -> str:
@@ -155,7 +161,14 @@ def resolve_for_spec(preset: str, profile: str, settings: Mapping[str, Any], spe
         row.atari if profile == "atari" else {},
         settings,
     )
-    return override(config, reduce(_merge, layers, kind.settings), KINDS)
+    return override(config, reduce(_merge, layers, _suited(kind.settings, config, settings)), KINDS)
+
+
+def _suited(usual: Mapping[str, Any], config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the usual settings of a profile without those that a head of the user's own does not have."""
+    head: Any = HEADS.get(_kind_given(settings, "head") or "", type(config.head))
+    known = {setting.name for setting in fields(head)}
+    return {**usual, "head": {name: value for name, value in usual.get("head", {}).items() if name in known}}
 
 
 def shortened_evaluation(resolved: Resolved) -> str | None:

@@ -122,6 +122,7 @@ class Config:
 
     preset: Annotated[str, tyro.conf.Fixed]
     profile: Annotated[str, tyro.conf.Fixed]
+    imports: Annotated[tuple[str, ...], tyro.conf.Fixed] = ()  # the command line has --import instead
     env: EnvConfig = field(default_factory=EnvConfig)
     steps: int = 50_000
     """Agent steps to train for."""
@@ -201,5 +202,8 @@ class Config:
         return self.env.num_envs * max(1, self.actors)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return all settings as plain values, as in `config.json`."""
-        return to_plain(self, KINDS)
+        """Return all settings as plain values, as in `config.json`; `imports` only if there are any."""
+        plain = to_plain(self, KINDS)
+        if not self.imports:  # most runs have none, and runs of versions without this setting stay as they are
+            del plain["imports"]
+        return plain

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Integer, Shaped
 
+from monotau.config.imports import import_parts
 from monotau.config.schema import Config
 from monotau.envs.make import EnvFactory, EnvSource
 from monotau.learning.agent_networks import AgentNetworks
@@ -114,6 +115,7 @@ class RolloutActor:
         config = self._config
         if self._networks is None:
             torch.set_num_threads(1)
+            import_parts(*config.imports)  # the user has named them to the learner
             self._envs = EnvFactory(config.env, self._source)
             self._networks = AgentNetworks(config, self._envs.observation_spec, self._envs.num_actions)
         if weights is not None:

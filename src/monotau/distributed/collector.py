@@ -6,6 +6,7 @@ and without actors; new steps get the largest priority, as in one process, inste
 """
 
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -226,7 +227,13 @@ class RayCollector(Collector):
                 raise EnvironmentFault(f"actor {slot.number}: {cause}") from None
             raise EnvironmentFault(f"actor {slot.number}: it raised {in_one_line(cause)}") from None
         except errors.RayError as error:  # the actor, its node or its results are lost
-            return in_one_line(error)
+            reason = in_one_line(error)
+            if missing := re.search(r"No module named '([\w.]+)'", reason):  # a new actor would not have it either
+                raise ConfigError(
+                    f"actor {slot.number}: its process has no module {missing[1]!r}, which this process has imported: "
+                    "install it on every node, or start monotau in the directory that contains it."
+                ) from None
+            return reason
         slot.requests.popleft()
         slot.last_heard, slot.deaths, slot.started = time.monotonic(), 0, True
         return experience

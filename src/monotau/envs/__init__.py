@@ -1,6 +1,6 @@
 """Environments: making them, the format of their observations, and test environments with known returns."""
 
-from monotau.envs.catalog import list_envs, register_own
+from monotau.envs.catalog import list_envs
 from monotau.envs.config import EnvConfig, EnvMaker
 from monotau.envs.deep_sea import DeepSea
 from monotau.envs.inventory import Inventory
@@ -8,6 +8,7 @@ from monotau.envs.make import EnvFactory, EnvSource
 from monotau.envs.probes import Chain, Coin, Gate, Grid, Probe, TimeLimit, TwoShapes, TwoSpreads, TwoStepCoin
 from monotau.envs.returns import HeavyTail, LargeReturns, LongChain, NegativeReturns
 from monotau.envs.spec import ObservationSpec
+from monotau.own_envs import register_own
 
 __all__ = [
     "Chain",

@@ -29,8 +29,9 @@ class EnvConfig:
     """Truncate episodes after this many steps; 0 keeps the limit registered with the id."""
     protocol: ProtocolName = "none"
     """Protocol of Atari games: noop (the paper's) or sticky (arXiv 1709.06009); none for all other environments."""
-    kwargs: dict[str, bool | int | float | str] = field(default_factory=dict)
-    """Keyword arguments of the environment, as in `gymnasium.make`."""
+    kwargs: dict[str, bool | int | float | str | None] = field(default_factory=dict)
+    """Keyword arguments of the environment, as in `gymnasium.make`: on the command line names and values in turn, with
+    values as in YAML."""
     action_masks: MaskUse = "auto"
     """Masks of allowed actions: use or ignore them; auto uses them if the environment has a method `action_masks`, or
     if `info` of its first reset has an `action_mask`. A run records which of the two it was."""

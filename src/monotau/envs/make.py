@@ -12,12 +12,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from monotau.envs.atari import FRAME, AtariVector, check_protocol, is_atari
-from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, register_own, unknown_id
+from monotau.envs.catalog import MINATAR_PREFIX, is_emulators, register_minatar, unknown_id
 from monotau.envs.checked import Checked, close, name_of
 from monotau.envs.config import EnvConfig
 from monotau.envs.masks import MaskUse, offers_masks
 from monotau.envs.spec import ObservationSpec, describe_space
 from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, in_one_line
+from monotau.own_envs import register_own
 
 EnvSource = Callable[[], gym.Env] | gym.Env
 """An environment that is not given by id: a callable that makes a new one at each call, or one environment."""

@@ -1,14 +1,12 @@
 """The table of explorers. A new explorer is one file and one line here."""
 
-from collections.abc import Mapping
-
 from monotau.explorers.base import Explorer, ExplorerConfig
 from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
 
-EXPLORERS: Mapping[str, type[ExplorerConfig]] = {
+EXPLORERS: dict[str, type[ExplorerConfig]] = {
     "epsilon-greedy": EpsilonGreedy,
     "dpe": Dpe,
     "deep-dpe": DeepDpe,

@@ -1,13 +1,11 @@
 """The table of replays: they store steps and sample n-step transitions."""
 
-from collections.abc import Mapping
-
 from monotau.replay.base import ALL_LANES, Layout, Priority, Replay, ReplayConfig, ReplayMemory, Span
 from monotau.replay.prioritized import Prioritized, PrioritizedReplay
 from monotau.replay.ring import Ring, Uniform
 from monotau.replay.transitions import Batch, Newest, Steps, Written
 
-REPLAYS: Mapping[str, type[ReplayConfig]] = {"uniform": Uniform, "prioritized": Prioritized}
+REPLAYS: dict[str, type[ReplayConfig]] = {"uniform": Uniform, "prioritized": Prioritized}
 
 __all__ = [
     "ALL_LANES",

@@ -31,5 +31,5 @@ def load_agent(run: RunRecord) -> Agent:
     if agent.envs is None:
         if is_safe_to_make(agent.config.env):
             EnvFactory(agent.config.env)  # raises an error that names the missing package
-        raise ConfigError(f"the environment {run.env} has an id that must not be loaded from a file.")
+        raise ConfigError(f"the id of the environment {run.env} imports a module: name it with --import.")
     return agent

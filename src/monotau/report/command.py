@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+from monotau.config.command_line import IMPORTS
+from monotau.config.imports import import_parts
 from monotau.errors import ConfigError, StorageFault
 from monotau.report.comparison import RunComparison
 from monotau.report.formatting import name_list, plural
@@ -65,6 +67,9 @@ class ReportCommand:
     """Random and human scores for normalising Atari; table1: those of the papers in Table 1 of the NDQFN paper."""
     over: Annotated[str | None, tyro.conf.arg(metavar="METHOD")] = None
     """Baseline of the improvement figures; by default the first of iqn-star, iqn, qr-dqn and dqn that is present."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own, which the quantile functions of such runs need; can be repeated.
+    """
 
 
 def write_report(given: ReportCommand, console: Console) -> None:
@@ -72,6 +77,7 @@ def write_report(given: ReportCommand, console: Console) -> None:
     if not given.runs:
         raise ConfigError("no RUNS are given: name run directories, or directories that contain some.")
     check_output(given.out)
+    import_parts(*given.imports)
     screen = Console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task("reading runs", total=None)

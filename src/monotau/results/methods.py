@@ -9,8 +9,8 @@ from monotau.errors import ConfigError, brief
 from monotau.results.read import SUITE, RunRecord, read_run, walk_runs
 from monotau.runs.files import read_json
 
-NOT_PART_OF_METHOD = ("seed", "threads", "device", "compile", "log_every_steps", "preset", "profile")
-"""Settings in which runs of one method may differ: chance, machine, logging, and names of other settings."""
+NOT_PART_OF_METHOD = ("seed", "threads", "device", "compile", "log_every_steps", "preset", "profile", "imports")
+"""Settings in which runs of one method may differ: chance, machine, logging, and names of settings or code."""
 
 MAX_NAMED_SETTINGS = 2
 """A method's name includes at most this many settings; methods that differ in more are numbered."""

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
+from monotau.config.imports import check_parts, is_imported
 from monotau.config.parse import build
 from monotau.config.plain import to_plain
 from monotau.config.resolve import resolve_for_spec, split_names
@@ -83,10 +84,11 @@ def possible(spec: ObservationSpec) -> bool:
 def is_safe_to_make(env: EnvConfig) -> bool:
     """Whether an environment named in a file can be made without importing a module that the file chooses.
 
-    An id of the form 'module:Env-v0' imports the module. So may a keyword argument with a colon, because some
-    environments take the id of another one as an argument.
+    An id of the form 'module:Env-v0' imports the module, which is safe only if the user has named it. So may a keyword
+    argument with a colon, because some environments take the id of another one as an argument.
     """
-    return not any(":" in text for text in (env.id, *env.kwargs.values()) if isinstance(text, str))
+    texts = [text for text in (env.id, *env.kwargs.values()) if isinstance(text, str)]
+    return all(":" not in text or is_imported(text.partition(":")[0]) for text in texts)
 
 
 def write_agent(directory: Path, config: Config, signature: EnvSignature, tensors: Mapping[str, Tensor]) -> None:
@@ -120,6 +122,7 @@ def read_about(directory: Path) -> tuple[Config, EnvSignature, Record]:
         preset, profile, plain = split_names(about["config"])
         if preset is None or profile is None:
             raise ConfigError("config must name a preset and a profile.")
+        check_parts(preset, plain)
         if isinstance(env := plain.get("env"), dict):  # an agent without the setting was trained without masks
             plain["env"] = {"action_masks": "ignore"} | env
         return resolve_for_spec(preset, profile, plain, signature.observation), signature, to_record(about["weights"])

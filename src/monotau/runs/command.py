@@ -3,8 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from itertools import zip_longest
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,13 +13,14 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from monotau.agent import Agent
-from monotau.config.command_line import parse
-from monotau.config.parse import read_settings
+from monotau.config.command_line import IMPORTS, parse, values_of
+from monotau.config.imports import check_parts, import_parts
+from monotau.config.parse import parse_scalar, read_settings
 from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.resolve import resolve, split_names, with_kinds
 from monotau.config.schema import LOCAL, Config
 from monotau.distributions import RISKS, Risk
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, brief
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
@@ -53,6 +53,8 @@ class _Train:
     """Run directory; by default runs/PRESET_ENV_seedS."""
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """YAML or JSON file of settings, such as a run's config.json; flags override it."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own (docs/extending.md); can be repeated."""
     profile: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Settings for a kind of environment; by default the observation space decides."""
     head: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
@@ -72,6 +74,8 @@ class _Train:
     settings: Annotated[Config, tyro.conf.arg(name="")]
 
 
+KWARGS = "--env.kwargs"
+
 _OWN = tuple(field.name for field in fields(_Train))
 """Options of `monotau train` that are not settings of the run."""
 
@@ -87,7 +91,9 @@ class _Evaluate:
     episodes: int = 20
     """Episodes to play."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
-    """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
+    """Environment to play in, in place of the one that the agent was trained in."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own that the agent needs; can be repeated."""
     risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
     """Risk measure to maximise: mean, mean of the worst (cvar) or best (upper-cvar) share, or a distorted mean."""
     alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
@@ -111,6 +117,8 @@ class _Export:
     """onnx, or torch: a program for torch.export.load."""
     best: bool = False
     """Use the agent as of the run's best evaluation instead of the last agent."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts of your own that the agent needs; can be repeated."""
     risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "cvar"
     """Risk measure of the output `risk`; wang can be exported to torch only."""
     alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
@@ -123,14 +131,23 @@ def train(words: list[str], console: Console) -> None:
     """Train into a run directory, or show the settings."""
     # --head.kind, the name of the setting in a file, means the same as --head.
     words = [re.sub(rf"^--({'|'.join(PARTS)})\.kind(?==|$)", r"--\1", word) for word in words]
-    named = _named_first(words)
+    kwargs, words = _split_kwargs(words)
+    named, modules = _named_first(words), values_of("--import", words)
+    import_parts(*modules)
     preset, profile, file = split_names(read_settings(Path(named["config"])) if "config" in named else {})
+    check_parts(preset, file)
     preset, profile = named.get("preset") or preset or DEFAULT_PRESET, named.get("profile") or profile
     parts: dict[str, Any] = {name: {"kind": named[name]} for name in PARTS if name in named}
     if "env" in named:
         parts["env"] = {"id": named["env"]}
+    if kwargs:
+        parts["env"] = parts.get("env", {}) | {"kwargs": kwargs}
+    if modules:
+        parts["imports"] = modules
     resolved = resolve(preset, with_kinds(preset, file), parts, profile=profile)
-    default = _Train(preset=preset, env=resolved.config.env.id, settings=resolved.config)
+    # Without the keyword arguments, for which the parser would make one option each.
+    settings = replace(resolved.config, env=replace(resolved.config.env, kwargs={}))
+    default = _Train(preset=preset, env=resolved.config.env.id, settings=settings)
     given = parse(_Train, words, "monotau train", default, lambda: _flags(default))
     if given.preset != preset:
         if given.preset not in PRESETS:
@@ -154,13 +171,40 @@ def train(words: list[str], console: Console) -> None:
 def _named_first(words: list[str]) -> dict[str, str]:
     """Return the options that determine the defaults of all other settings, and so must be read first."""
     named = {"preset": words[0]} if words and not words[0].startswith("-") else {}
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        name, equals, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and name in ("env", "config", "profile", *PARTS):
-            named[name] = value if equals else following
-            if not named[name] or named[name].startswith("--"):
-                raise ConfigError(f"--{name} needs a value. See monotau train --help.")
+    for name in ("env", "config", "profile", *PARTS):
+        if values := values_of(f"--{name}", words):
+            named[name] = values[-1]
     return named
+
+
+def _split_kwargs(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the keyword arguments after --env.kwargs, which may be repeated, and all other words.
+
+    The environment cannot be made without them, so they are read before the settings.
+    """
+    kwargs: dict[str, Any] = {}
+    others: list[str] = []
+    pending: list[str] | None = None
+    for word in (*words, "--"):
+        flag, equals, first = word.partition("=")
+        if word.startswith("--") and pending is not None:
+            if not pending or len(pending) % 2:
+                raise ConfigError(
+                    f"{KWARGS} takes names and values in turn, but got: {' '.join(pending) or 'nothing'}. "
+                    "See monotau train --help."
+                )
+            for name, text in zip(pending[::2], pending[1::2], strict=True):
+                if name in kwargs:
+                    raise ConfigError(f"{KWARGS} sets {brief(name)} more than once.")
+                kwargs[name] = parse_scalar(f"{KWARGS} {name}", text)
+            pending = None
+        if flag == KWARGS:
+            pending = [first] if equals else []
+        elif pending is not None:
+            pending.append(word)
+        else:
+            others.append(word)
+    return kwargs, others[:-1]
 
 
 def _given_flags(words: list[str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +223,7 @@ def _given_flags(words: list[str], settings: Mapping[str, Any]) -> dict[str, Any
 
 def _flags(given: _Train) -> list[str]:
     """Return the flags of `monotau train`."""
-    own = [name for name in _OWN if name not in ("preset", "settings")]
+    own = [name for name in _OWN if name not in ("preset", "settings", "imports")] + ["import"]
     plain = given.settings.to_plain()
     top = [name for name, value in plain.items() if not isinstance(value, dict) and name not in _OWN]
     inner = [f"{part}.{name}" for part, values in plain.items() if isinstance(values, dict) for name in values]
@@ -189,6 +233,7 @@ def _flags(given: _Train) -> list[str]:
 def evaluate(words: list[str], console: Console) -> None:
     """Evaluate an agent and print its returns."""
     given = parse(_Evaluate, words, "monotau evaluate")
+    import_parts(*given.imports)
     risk = Risk(given.risk, given.alpha, given.eta)
     agent = _load(given.directory, given.env, best=given.best)
     if given.episodes < 1:
@@ -210,6 +255,7 @@ def evaluate(words: list[str], console: Console) -> None:
 def export(words: list[str], console: Console) -> None:
     """Write the graph of an agent and print where it is."""
     given = parse(_Export, words, "monotau export")
+    import_parts(*given.imports)
     agent = _load(given.directory, None, best=given.best)
     name = f"{BEST_AGENT if given.best else AGENT}{'.onnx' if given.format == 'onnx' else '.pt2'}"
     path = given.out or given.directory / name

@@ -59,12 +59,21 @@ def state_of(directory: Path, wanted: Mapping[str, Any]) -> str:
         return "new"
     held = read_json(directory / CONFIG)
     if held != wanted:
+        if missing := _modules(held) - _modules(wanted):
+            flags = " ".join(f"--import {brief(name)[1:-1]}" for name in sorted(missing))
+            raise ConfigError(f"the run in {directory} was started with {flags}: pass it again to continue the run.")
         settings = differences(held, wanted)
         raise ConfigError(
             f"the run directory {directory} holds another run{_other_version(directory)}: it differs in "
             f"{', '.join(settings[:5])}{' and more' if len(settings) > 5 else ''}; use another directory."
         )
     return "finished" if RESULT in names else "unfinished"
+
+
+def _modules(settings: Mapping[str, Any]) -> set[str]:
+    """Return the modules that settings record."""
+    recorded = settings.get("imports")
+    return {str(name) for name in recorded} if isinstance(recorded, list) else set()
 
 
 def _other_version(directory: Path) -> str:

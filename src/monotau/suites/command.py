@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +10,8 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from monotau.config.command_line import IMPORTS
+from monotau.config.imports import import_parts
 from monotau.config.resolve import Resolved
 from monotau.config.schema import LOCAL
 from monotau.distributed.connect import check_address, cluster_nodes, connected
@@ -64,6 +66,8 @@ class SuiteCommand:
     """CPUs that Ray reserves for each run, a fraction or a whole number; by default enough for threads and actors."""
     gpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """GPUs that Ray reserves for each run: 0, a fraction or a whole number; by default 0."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own (docs/extending.md); can be repeated."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished runs, which are large and no longer needed."""
     force: bool = False
@@ -79,7 +83,8 @@ def run_suite(given: SuiteCommand, console: Console) -> None:
             f"{' and '.join(wanted)} are given, but only one of {', '.join(asked)} can be used at a time."
         )
     _check_ray(given, wanted)
-    suite = read_suite(given.suite, given.scale)
+    import_parts(*given.imports)
+    suite = replace(read_suite(given.suite, given.scale), imports=given.imports)
     out = given.out or Path("runs") / suite.name
     if (out.exists() and not out.is_dir()) or (out / CONFIG).exists():
         raise ConfigError(f"--out is {out}, which is a file or a single run; a suite needs a directory of its own.")
@@ -128,7 +133,7 @@ def _threads(threads: int) -> str:
 
 def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], list[str]]:
     """Return a function from the index of a cell to the command that runs it."""
-    options = ["--keep-checkpoints"] if given.keep_checkpoints else []
+    options = _import_flags(given) + (["--keep-checkpoints"] if given.keep_checkpoints else [])
     options += ["--force"] if given.force else []
 
     def command(index: int) -> list[str]:
@@ -137,6 +142,10 @@ def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], li
         return python_command("suite", record, *words, *options)
 
     return command
+
+
+def _import_flags(given: SuiteCommand) -> list[str]:
+    return [f"--import={name}" for name in given.imports]
 
 
 def _run_on_ray(
@@ -253,7 +262,8 @@ def _write_slurm(given: SuiteCommand, suite: Suite, out: Path, threads: int, con
     _made(out / LOGS)
     write_json(out / RECORD, suite.record())
     path = out.resolve()
-    words = python_command("suite", str(path / RECORD), "--out", str(path), "--threads", str(threads))
+    options = ("--out", str(path), "--threads", str(threads), *_import_flags(given))
+    words = python_command("suite", str(path / RECORD), *options)
     script = array_script(suite.name, out, len(suite.cells), threads, math.ceil(1.2 * memory / 1e9), words)
     target = out / "suite.sbatch"
     target.write_text(script)

@@ -84,6 +84,8 @@ class Suite:
     profile: str | None
     scale: float
     """Factor of budgets and schedules."""
+    imports: Sequence[str] = ()
+    """Modules that the user named on the command line."""
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -102,7 +104,7 @@ class Suite:
         given = (self.settings, cell.env.settings, *cell.method.settings)
         layers = [with_kinds(cell.method.preset, layer) for layer in given]
         own = {"seed": cell.seed, "env": {"id": env.id, "protocol": env.protocol, "kwargs": env.kwargs}}
-        first: dict[str, Any] = {} if threads is None else {"threads": threads}
+        first: dict[str, Any] = {"imports": self.imports} | ({} if threads is None else {"threads": threads})
         resolved = resolve(cell.method.preset, first, *layers, own, profile=self.profile)
         if self.scale == 1:
             return resolved

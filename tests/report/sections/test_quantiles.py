@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from monotau.config.imports import import_parts
 from monotau.errors import ConfigError
 from monotau.report.agents import load_agent
 from monotau.report.command import SECTIONS
@@ -143,11 +144,22 @@ def test_code_that_a_file_names_is_not_imported(home, tmp_path, monkeypatch):
         path.write_text(path.read_text().replace(COIN, f"trap_of_a_file:{COIN}"))
     runs = read_runs([home / "iqn"])
     (section,) = quantile_section(runs, ignore)
-    assert f"import code that a file must not name: trap_of_a_file:{COIN}." in section.text
+    assert f"their ids import code, which --import MODULE allows: trap_of_a_file:{COIN}." in section.text
     assert section.pictures == []
-    with pytest.raises(ConfigError, match="has an id that must not be loaded from a file"):
+    with pytest.raises(ConfigError, match=r"the id of the environment trap_of_a_file:.* imports a module: name it"):
         load_agent(runs[0])
     assert "trap_of_a_file" not in sys.modules
+
+
+def test_environments_of_a_module_that_the_user_has_named_are_shown(home, own_modules):
+    own_modules("my_worlds", "")
+    for path in (home / "iqn" / "config.json", home / "iqn" / "agent" / "agent.json"):
+        path.write_text(path.read_text().replace(COIN, f"my_worlds:{COIN}"))
+    runs = read_runs([home / "iqn"])
+    assert quantile_section(runs, ignore)[0].pictures == []
+    import_parts("my_worlds")
+    (section,) = quantile_section(runs, ignore)
+    assert [picture.name for picture in section.pictures] == ["quantiles-my-worlds-monotau-TwoStepCoin-v0"]
 
 
 def test_panels_are_of_as_many_heads_as_can_be(trained, monkeypatch):

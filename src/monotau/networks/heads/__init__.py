@@ -1,7 +1,5 @@
 """The table of heads. A new head is one file and one line here."""
 
-from collections.abc import Mapping
-
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role
 from monotau.networks.heads.c51 import C51
 from monotau.networks.heads.dqn import Dqn
@@ -13,7 +11,7 @@ from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
 from monotau.networks.heads.qr import NcQr, Qr
 
-HEADS: Mapping[str, type[HeadConfig]] = {
+HEADS: dict[str, type[HeadConfig]] = {
     "ndqfn": Ndqfn,
     "iqn": Iqn,
     "incremental-iqn": IncrementalIqn,

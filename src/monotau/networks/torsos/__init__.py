@@ -1,7 +1,5 @@
 """Torsos: map stacked observations to a feature vector, for vectors, small images, 84x84 images and joined parts."""
 
-from collections.abc import Mapping
-
 from monotau.envs.spec import ObservationSpec
 from monotau.networks.torsos.base import Torso, TorsoConfig
 from monotau.networks.torsos.images import Compact, Dopamine, Nature, Small, suited
@@ -10,7 +8,7 @@ from monotau.networks.torsos.mlp import Mlp
 
 __all__ = ["TORSOS", "Torso", "TorsoConfig", "default_torso"]
 
-TORSOS: Mapping[str, type[TorsoConfig]] = {
+TORSOS: dict[str, type[TorsoConfig]] = {
     "mlp": Mlp,
     "small": Small,
     "compact": Compact,

@@ -147,7 +147,7 @@ def quantile_sections(comparison: RunComparison, notify: Notify) -> list[Section
         notes += f" In {env}, not loaded: {method_list(failed)}." if failed else ""
     notes += omitted("environments", safe[MAX_ENVS:])
     if unsafe:
-        notes += f" Not shown, because their ids import code that a file must not name: {method_list(unsafe)}."
+        notes += f" Not shown, because their ids import code, which --import MODULE allows: {method_list(unsafe)}."
     if not pictures and not notes:
         return []
     text = (
