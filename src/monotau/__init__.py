@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault
 
 if TYPE_CHECKING:
-    from monotau.agent import Agent
+    from monotau.agent import Agent, Progress
     from monotau.api import train_agent
     from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
     from monotau.losses import quantile_huber
@@ -17,6 +17,7 @@ __version__ = version("monotau")
 # What needs torch is imported when it is first used: `monotau --help` would take seconds else.
 _LATER = {
     "Agent": "agent",
+    "Progress": "agent",
     "train_agent": "api",
     "quantile_huber": "losses",
 } | dict.fromkeys(("Categorical", "Diracs", "Distribution", "PiecewiseLinear", "Point", "Risk"), "distributions")
@@ -31,6 +32,7 @@ __all__ = [
     "EnvironmentFault",
     "PiecewiseLinear",
     "Point",
+    "Progress",
     "Risk",
     "StorageFault",
     "__version__",

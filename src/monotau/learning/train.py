@@ -1,7 +1,7 @@
 """The training loop: iterations of acting, storing and learning, each followed by an evaluation."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -46,6 +46,8 @@ class Log(Protocol):
 
     lines: list[dict[str, Any]]
     """All lines so far."""
+    on_line: Callable[[dict[str, Any]], object] | None
+    """The user's hook, which is called with a copy of each new line."""
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
         """Add a line of kind train, eval or warning."""

@@ -184,6 +184,8 @@ def _read_metrics_and_result(record: RunRecord) -> RunRecord:
     if not _is_number(result.get("seconds")):
         raise ConfigError(f"{directory / RESULT}: seconds is {brief(result.get('seconds'))}, but must be a number.")
     steps, last = record.settings["steps"], max((line["step"] for line in record.evaluations()), default=0)
+    if result.get("stopped") is not None:  # a hook ended the run early
+        steps = result.get("steps")
     if last != steps:
         raise ConfigError(
             f"{directory} has a result after {steps} steps, but the last evaluation in {METRICS} is at step {last}."
