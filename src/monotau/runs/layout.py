@@ -58,7 +58,7 @@ def state_of(directory: Path, wanted: Mapping[str, Any]) -> str:
         return "new"
     held = read_json(directory / CONFIG)
     if held != wanted:
-        settings = _differences(held, wanted)
+        settings = differences(held, wanted)
         raise ConfigError(
             f"the run directory {directory} holds another run{_other_version(directory)}: it differs in "
             f"{', '.join(settings[:5])}{' and more' if len(settings) > 5 else ''}; use another directory."
@@ -75,11 +75,11 @@ def _other_version(directory: Path) -> str:
     return f", started by monotau {brief(writer)}" if writer != version("monotau") else ""
 
 
-def _differences(held: Any, wanted: Any, path: str = "") -> list[str]:
+def differences(held: Any, wanted: Any, path: str = "") -> list[str]:
     """Return the paths of the settings in which two configurations differ, with both values."""
     if isinstance(held, Mapping) and isinstance(wanted, Mapping):
         names = sorted(held.keys() | wanted.keys())
-        inner = (_differences(held.get(n), wanted.get(n), f"{path}.{n}" if path else n) for n in names)
-        return [difference for differences in inner for difference in differences]
+        inner = (differences(held.get(n), wanted.get(n), f"{path}.{n}" if path else n) for n in names)
+        return [each for found in inner for each in found]
     setting = " ".join(path.split())[:100]
     return [] if held == wanted else [f"{setting} ({brief(held)} there, {brief(wanted)} here)"]
