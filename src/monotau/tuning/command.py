@@ -135,10 +135,9 @@ def run_study(out: Path, trials: int, workers: Workers, jobs: int, console: Cons
         if (best := best_row(rows)) is not None:
             write_bytes(out / BEST, best_settings(best, rows, record).encode())
             say(f"best: trial {best.number}, mean return of its last evaluations {best.value:.4g}")
-            say(f"its settings: {escape(str(out / BEST))}, all trials: {escape(str(out / PAGE))}")
-            say(
-                f"to train with them: monotau train --config {escape(str(out / BEST))} --seed {_fresh_seed(record, rows)}"
-            )
+            settings, seed = escape(str(out / BEST)), _fresh_seed(record, rows)
+            say(f"its settings: {settings}, all trials: {escape(str(out / PAGE))}")
+            say(f"to train with them: monotau train --config {settings} --seed {seed}")
         failed = [track for track in tracks if track.state == "failed"]
         for track in failed:
             say(f"[red]failed[/] {track.name}: {escape(track.reason)}")

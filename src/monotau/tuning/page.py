@@ -28,6 +28,9 @@ from monotau.tuning.study import LAST, UNPRUNED_SHARE, UNPRUNED_TRIALS, StudyRec
 if TYPE_CHECKING:
     import optuna
 
+STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
+"""Our words for Optuna's states of trials that have ended."""
+
 MARKS: Mapping[str, dict[str, Any]] = {
     "complete": {"color": COLOURS[0], "marker": "o"},
     "pruned": {"color": "0.6", "marker": "x"},
@@ -58,7 +61,7 @@ def rows_of(study: "optuna.Study") -> list[Row]:
     return [
         Row(
             number=number,
-            state=trial.state.name.lower(),
+            state=STATES.get(trial.state.name, "running"),
             value=trial.value if trial.state.is_finished() else None,
             step=max(trial.intermediate_values, default=0),
             values=trial.params,
@@ -124,7 +127,7 @@ def _verdict(rows: Sequence[Row], record: StudyRecord) -> str:
 def _method() -> str:
     return (
         f"Trials are chosen by Optuna's TPE sampler, after a first one with the defaults. From trial "
-        f"{UNPRUNED_TRIALS + 1} on and after {UNPRUNED_SHARE:.0%} of its steps, a trial ends early if its objective is "
+        f"{UNPRUNED_TRIALS + 1} on and after {100 * UNPRUNED_SHARE:.0f} % of its steps, a trial ends early if its objective is "
         "below the median of earlier trials at the same step. It then counts as pruned."
     )
 
@@ -181,7 +184,7 @@ def _history(rows: Sequence[Row]) -> Figure:
 
 
 def _slices(rows: Sequence[Row], record: StudyRecord) -> Figure:
-    figure, axes = panel_figure(len(record.space), 2.3)
+    figure, axes = panel_figure(len(record.space), 2.5)
     defaults = defaults_of(record.config, record.space)
     for number, (ax, (setting, allowed)) in enumerate(zip(axes, record.space.items(), strict=True)):
         _slice(ax, rows, setting, allowed, defaults[setting])
@@ -231,7 +234,7 @@ def _importances(study: "optuna.Study") -> Mapping[str, float]:
             return {}
 
 
-def _scatter(ax: Axes, places: Sequence[float], rows: Sequence[Row]) -> None:
+def _scatter(ax: Axes, places: Sequence[float | int], rows: Sequence[Row]) -> None:
     for state, style in MARKS.items():
         points = [(place, row.value) for place, row in zip(places, rows, strict=True) if row.state == state]
         ax.plot(*zip(*points, strict=True) if points else ([], []), linestyle="none", markersize=5, **style)

@@ -35,7 +35,7 @@ STUDY, JOURNAL, TRIALS = "study.json", "journal.log", "trials"
 LAST = 3
 """The objective is the mean return of so many last evaluations."""
 
-UNPRUNED_TRIALS, UNPRUNED_SHARE = 5, 0.25
+UNPRUNED_TRIALS, UNPRUNED_SHARE = 5, 0.3
 """No trial is pruned before so many have ended, nor in this share of its steps."""
 
 NUMBER = "number"
@@ -87,9 +87,7 @@ class StudyRecord:
             raise ConfigError(f"--out is {directory}, which cannot be used: {error.strerror}.") from None
         if STUDY not in names:
             if names - {LOCK, LOGS, temporary_path(directory / STUDY).name}:  # a start that was killed leaves these
-                raise ConfigError(
-                    f"--out is {directory}, which is not empty and holds no study; use another directory."
-                )
+                raise ConfigError(f"--out is {directory}, which is not empty and holds no study; use another one.")
             return
         held, here = self.read(directory).plain(), self.plain()
         held["config"] |= {"threads": here["config"]["threads"]}
@@ -168,7 +166,7 @@ def run_trial(directory: Path, number: int, console: Console) -> None:
     def on_evaluation(progress: Progress) -> bool:
         if progress.step not in reported:  # a resumed run repeats its last evaluation
             trial.report(objective(progress.evaluations), progress.step)
-        return trial.should_prune()
+        return bool(trial.should_prune())  # the median is numpy's
 
     place = trial_directory(directory, number)
     try:
