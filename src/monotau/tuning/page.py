@@ -126,9 +126,9 @@ def _verdict(rows: Sequence[Row], record: StudyRecord) -> str:
 
 def _method() -> str:
     return (
-        f"Trials are chosen by Optuna's TPE sampler, after a first one with the defaults. From trial "
-        f"{UNPRUNED_TRIALS + 1} on and after {100 * UNPRUNED_SHARE:.0f} % of its steps, a trial ends early if its objective is "
-        "below the median of earlier trials at the same step. It then counts as pruned."
+        "Trials are chosen by Optuna's TPE sampler, after a first one with the defaults. After "
+        f"{UNPRUNED_TRIALS} trials and after {100 * UNPRUNED_SHARE:.0f} % of its steps, a trial ends early if its "
+        "objective is below the median of earlier trials at the same step. It then counts as pruned."
     )
 
 
