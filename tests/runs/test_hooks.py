@@ -52,8 +52,9 @@ def meddle(progress):
     progress.evaluations[-1]["return_mean"] = 1e9
 
 
-def test_hooks_do_not_change_what_is_learned(train, whole):
+def test_hooks_do_not_change_what_is_learned(train, whole, tmp_path):
     assert learned(train(on_evaluation=meddle, on_log=lambda line: line.clear())) == whole
+    assert abs(read_json(tmp_path / "run" / "result.json")["best"]["return_mean"]) <= 1
     assert learned(Agent(COIN, "dqn", **SHORT).learn(60, on_evaluation=meddle)) == whole
 
 
