@@ -73,7 +73,7 @@ class Progress:
     evaluations: Sequence[Line]
     """The lines of all evaluations so far, as in metrics.jsonl; the last one is this one."""
     seconds: float
-    """Duration of the training so far; for a run that was resumed, without the time in which it did not run."""
+    """Duration so far: of this call of `learn`, or of all starts of a run that was resumed."""
     agent: "Agent"
     """The agent in training. It may be evaluated, asked for predictions and saved."""
     directory: Path | None

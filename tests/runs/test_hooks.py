@@ -14,7 +14,8 @@ from monotau.learning.hooks import asks_to_stop
 from monotau.report.card import card
 from monotau.results.read import read_run
 from monotau.runs.files import read_json
-from monotau.runs.metrics import TIMING, read_lines
+from monotau.runs.metrics import TIMING, Log, read_lines
+from monotau.runs.progress import Display
 from monotau.runs.runner import train_into
 from tests.support.small_runs import skip_figures
 from tests.support.suites import TINY_SUITE
@@ -85,6 +86,11 @@ def test_progress_tells_what_early_stopping_needs(train, tmp_path):
     assert (last.return_mean, last.return_std) == (greedy[-1]["return_mean"], greedy[-1]["return_std"])
     best = max(greedy, key=lambda line: line["return_mean"])
     assert (last.best_return, last.best_step) == (best["return_mean"], best["step"])
+    agent, returns = Agent(COIN, "dqn"), [1.0, 5.0, 5.0, 2.0]
+    lines = [{"policy": "greedy", "step": n, "return_mean": x, "return_std": 0.0} for n, x in enumerate(returns)]
+    agent.start_training(Log(), Display(None)).log.lines += [{"policy": "random", "step": 0}, *lines]
+    later = Progress.of(agent, 60, 1.0, None)
+    assert (later.return_mean, later.best_return, later.best_step) == (2.0, 5.0, 1)
     assert 0 < told[0].seconds < last.seconds
     assert (last.agent.steps, last.directory) == (60, tmp_path / "run")
     with pytest.raises(AttributeError, match="cannot assign"):

@@ -36,7 +36,7 @@ LAST = 3
 """The objective is the mean return of so many last evaluations."""
 
 UNPRUNED_TRIALS, UNPRUNED_SHARE = 5, 0.3
-"""No trial is pruned before so many have ended, nor in this share of its steps."""
+"""No trial is pruned before so many are complete, nor in this first share of its steps."""
 
 NUMBER = "number"
 """Attribute of an Optuna trial that holds our number: Optuna counts in the order of starts."""
