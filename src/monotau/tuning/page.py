@@ -127,7 +127,7 @@ def _verdict(rows: Sequence[Row], record: StudyRecord) -> str:
 def _method() -> str:
     return (
         "Trials are chosen by Optuna's TPE sampler, after a first one with the defaults. After "
-        f"{UNPRUNED_TRIALS} complete trials and after {100 * UNPRUNED_SHARE:.0f} % of its steps, a trial ends early if its "
+        f"{UNPRUNED_TRIALS} complete trials and {100 * UNPRUNED_SHARE:.0f} % of its steps, a trial ends early if its "
         "objective is below the median of earlier trials at the same step. It then counts as pruned."
     )
 
