@@ -71,7 +71,10 @@ def one_line(err):
 
 
 REFUSED = [
-    (["fly"], "the command 'fly' is unknown. Allowed: card, evaluate, export, list, report, scores, suite, train."),
+    (
+        ["fly"],
+        "the command 'fly' is unknown. Allowed: card, evaluate, export, list, report, scores, suite, train,",
+    ),
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
     (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),
@@ -443,7 +446,7 @@ def test_without_a_command_the_commands_are_shown(words, call):
 
 
 def test_an_interrupt_prints_one_line(call, monkeypatch):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "train_into", interrupted)
@@ -451,7 +454,7 @@ def test_an_interrupt_prints_one_line(call, monkeypatch):
 
 
 def test_divergence_prints_one_line_and_has_its_own_exit_code(call, monkeypatch):
-    def diverged(*_):
+    def diverged(*_, **__):
         raise Divergence("the loss is nan")
 
     monkeypatch.setattr(command, "train_into", diverged)
@@ -459,7 +462,7 @@ def test_divergence_prints_one_line_and_has_its_own_exit_code(call, monkeypatch)
 
 
 def test_a_message_of_many_lines_becomes_one(call, monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise ConfigError("a [bold]wild[/]\n  message")
 
     monkeypatch.setattr(command, "train_into", broken)

@@ -133,7 +133,7 @@ def test_the_dockerfile_copies_what_exists_and_installs_extras_that_exist():
     assert kept == {*copied}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (wanted,) = re.findall(r"^ARG EXTRAS=(.+)$", text, flags=re.MULTILINE)
-    assert {*wanted.split(",")} == extras.keys() - {"dev", "docs", "peers"}
+    assert {*wanted.split(",")} == extras.keys() - {"dev", "docs", "mlflow", "peers", "trackio", "wandb"}
 
 
 def test_the_project_names_its_paper_and_version():

@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 import monotau
-from monotau import Agent, Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk, losses, train_agent
+from monotau import (
+    Agent,
+    Categorical,
+    Diracs,
+    Distribution,
+    PiecewiseLinear,
+    Point,
+    Progress,
+    Risk,
+    losses,
+    train_agent,
+)
 from monotau.distributions import Segments, Stepped, Support, uniform_support
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS
@@ -51,7 +62,7 @@ METHODS = {
     for name in vars(Agent)
     if not name.startswith("_") and name not in ("config", "networks")
 }
-DOCUMENTED = {part.__name__: part for part in (Agent, train_agent, losses.quantile_huber, *PUBLIC)} | METHODS
+DOCUMENTED = {part.__name__: part for part in (Agent, Progress, train_agent, losses.quantile_huber, *PUBLIC)} | METHODS
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

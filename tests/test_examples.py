@@ -18,12 +18,14 @@ TINY = {
     "risk.py": ["--steps", "400"],
     "exploration.py": ["--episodes", "15", "--size", "4"],
     "compare.py": ["--steps", "200", "--seeds", "1", "--episodes", "2"],
+    "tuning.py": ["--steps", "50", "--trials", "2"],
 }
 SAYS = {
     "own_environment.py": "return of a day",
     "risk.py": "CVaR(0.1) of both actions",
     "exploration.py": "the treasure",
     "compare.py": "iqn-star",
+    "tuning.py": "best trial: ",
 }
 NOTEBOOK_STEPS = "200"
 

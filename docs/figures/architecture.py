@@ -15,6 +15,7 @@ COMMANDS, RUNS, LOOP, PARTS, GROUND = "#f6dfc8", "#f3ecc2", "#cfe3f3", "#d5ebd8"
 
 TIERS: list[tuple[str, list[tuple[str, str]]]] = [
     (COMMANDS, [("cli", "the command line"), ("api", "train_agent")]),
+    (COMMANDS, [("tuning", "the search for settings, with Optuna")]),
     (
         COMMANDS,
         [

@@ -8,7 +8,7 @@ from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFau
 from monotau.own_envs import register_own
 
 if TYPE_CHECKING:
-    from monotau.agent import Agent
+    from monotau.agent import Agent, Progress
     from monotau.api import train_agent
     from monotau.config.imports import import_parts
     from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, Risk
@@ -19,6 +19,7 @@ __version__ = version("monotau")
 # What needs torch is imported when it is first used: `monotau --help` would take seconds else.
 _LATER = {
     "Agent": "agent",
+    "Progress": "agent",
     "import_parts": "config.imports",
     "train_agent": "api",
     "quantile_huber": "losses",
@@ -34,6 +35,7 @@ __all__ = [
     "EnvironmentFault",
     "PiecewiseLinear",
     "Point",
+    "Progress",
     "Risk",
     "StorageFault",
     "__version__",

@@ -1,9 +1,10 @@
-"""The Python API: `Agent`, which learns to act in one environment."""
+"""The Python API: `Agent`, which learns to act in one environment, and the `Progress` that hooks receive."""
 
+import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
-from rich.console import Console
 from torch import Tensor
 
 from monotau.config.imports import import_parts, is_imported, needed
@@ -29,6 +29,7 @@ from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageF
 from monotau.learning.agent_networks import AgentNetworks, compiles
 from monotau.learning.collector import Collector, LocalCollector
 from monotau.learning.evaluate import Evaluation, evaluate
+from monotau.learning.hooks import asks_to_stop, call_hook, hook_errors_unchanged
 from monotau.learning.policy import Policy
 from monotau.learning.train import Training
 from monotau.networks import Role
@@ -36,13 +37,91 @@ from monotau.networks.devices import one_thread, torch_threads
 from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check
 from monotau.runs.memory import plan_memory
-from monotau.runs.metrics import Line, Log
-from monotau.runs.progress import Display
+from monotau.runs.metrics import Line, Log, best_evaluation
+from monotau.runs.progress import Display, console_for
 from monotau.runs.tensors import check_alike, read_tensors
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """The state of a training after an evaluation, which the hook `on_evaluation` receives.
+
+    Examples:
+        >>> from monotau import Agent
+        >>> def enough(progress):
+        ...     return progress.return_mean >= 5 or progress.step - progress.best_step >= 10_000
+        >>> agent = Agent("CartPole-v1", "dqn", steps=200, iteration_steps=50, evaluation={"episodes": 2})
+        >>> agent.learn(200, on_evaluation=enough).steps
+        50
+    """
+
+    step: int
+    """Steps so far."""
+    steps: int
+    """The step at which the training ends."""
+    return_mean: float
+    """Mean return of this evaluation."""
+    return_std: float
+    """Standard deviation of the returns of this evaluation."""
+    best_return: float
+    """Highest mean return of all evaluations so far, this one included."""
+    best_step: int
+    """The step of that evaluation, the first of several."""
+    evaluations: Sequence[Line]
+    """The lines of all evaluations so far, as in metrics.jsonl; the last one is this one."""
+    seconds: float
+    """Duration so far: of this call of `learn`, or of all starts of a run that was resumed."""
+    agent: "Agent"
+    """The agent in training. It may be evaluated, asked for predictions and saved."""
+    directory: Path | None
+    """The run directory; None for `Agent.learn`."""
+
+    @classmethod
+    def of(cls, agent: "Agent", steps: int, seconds: float, directory: Path | None) -> "Progress":
+        """Return the state of an agent that has just been evaluated."""
+        lines = [dict(line) for line in agent.history if line.get("policy") == "greedy"]
+        best = best_evaluation(lines)
+        return cls(
+            step=agent.steps,
+            steps=steps,
+            return_mean=lines[-1]["return_mean"],
+            return_std=lines[-1]["return_std"],
+            best_return=best["return_mean"],
+            best_step=best["step"],
+            evaluations=lines,
+            seconds=seconds,
+            agent=agent,
+            directory=directory,
+        )
+
+
+OnEvaluation = Callable[[Progress], bool | np.bool_ | None]
+"""Called after each evaluation; True stops the training."""
+OnLog = Callable[[Line], object]
+"""Called with each new log line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """The user's functions that a training calls; they see it and may end it, but do not change what is learned."""
+
+    on_evaluation: OnEvaluation | None = None
+    on_log: OnLog | None = None
+
+    def __post_init__(self) -> None:
+        for name, hook in vars(self).items():
+            if not (hook is None or callable(hook)):
+                raise ConfigError(f"{name} is {brief(hook)}, but must be a function.")
+
+    def stops(self, agent: "Agent", steps: int, seconds: float, directory: Path | None = None) -> bool:
+        """Whether `on_evaluation` ends the training of an agent that has just been evaluated."""
+        if self.on_evaluation is None:
+            return False
+        return asks_to_stop(call_hook(self.on_evaluation, Progress.of(agent, steps, seconds, directory)))
 
 
 class Agent:
@@ -58,7 +137,7 @@ class Agent:
         profile: Settings for a kind of environment: `classic`, `minatar`, `atari` or `atari-fast`. By default the
             observation space decides.
         env_settings: Settings of the section `env`, for example `{"num_envs": 4}`.
-        verbose: Show a progress bar on standard error while learning.
+        verbose: Show progress while learning, on standard error. By default it is shown in terminals and notebooks.
         **overrides: Any other setting by name, with sections as dictionaries:
             `Agent("CartPole-v1", n_step=1, head={"increment": "softplus"})`. The name of a part alone is enough:
             `Agent("CartPole-v1", head="qr", replay="uniform")`.
@@ -83,13 +162,12 @@ class Agent:
         *,
         profile: str | None = None,
         env_settings: Mapping[str, Any] | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
         **overrides: Any,
     ) -> None:
         section = dict(env_settings or {})
         resolved = resolve_for(env, preset, overrides | {"seed": seed, "env": section}, profile)
-        self._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs))
-        self.verbose = verbose
+        self._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs), verbose)
         self._unplanned: Resolved | None = None if "steps" in resolved.given else resolved
 
     @classmethod
@@ -112,14 +190,16 @@ class Agent:
         agent._start(resolved.config, resolved.envs, EnvSignature.of(resolved.envs))
         return agent
 
-    def _start(self, config: Config, envs: EnvFactory | None, signature: EnvSignature) -> None:
+    def _start(
+        self, config: Config, envs: EnvFactory | None, signature: EnvSignature, verbose: bool | None = None
+    ) -> None:
         self.config, self.envs, self._signature = config, envs, signature
         self.spec, self.actions = signature.observation, signature.actions
         self.networks = AgentNetworks(config, self.spec, self.actions)
         self._training: Training | None = None
         self._unplanned = None  # set if the user left the length of training open
         self._acting = numpy_stream(config.seed, "predict"), torch_stream(config.seed, "predict")
-        self.verbose = False
+        self.verbose = verbose
 
     def __repr__(self) -> str:
         name, config = self.config.env.id if self.envs is None else self.envs.name, self.config
@@ -167,8 +247,16 @@ class Agent:
         """
         return self.networks.unit.value
 
+    @hook_errors_unchanged
     def learn(
-        self, total_steps: int | float | np.integer, *, evaluated: bool = False, force: bool = False, ray: str = LOCAL
+        self,
+        total_steps: int | float | np.integer,
+        *,
+        evaluated: bool = False,
+        force: bool = False,
+        ray: str = LOCAL,
+        on_evaluation: OnEvaluation | None = None,
+        on_log: OnLog | None = None,
     ) -> "Agent":
         """Train for `total_steps` more environment steps.
 
@@ -181,12 +269,16 @@ class Agent:
             evaluated: Evaluate after iterations, as `monotau train` does, and add the results to `history`.
             force: Train even if the run seems to need more RAM than is available.
             ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
+            on_evaluation: Called with a `Progress` after each evaluation, and turns `evaluated` on. It returns True to
+                end the training here, and False or None to go on.
+            on_log: Called with each new line of `history`, a dictionary.
 
         Returns:
             The agent itself.
 
         Raises:
-            ConfigError: `total_steps` is not allowed, or the run needs more RAM than is available.
+            ConfigError: `total_steps` or the answer of `on_evaluation` is not allowed, or the run needs more RAM than
+                is available. What a hook raises passes unchanged.
             EnvironmentFault: The environment raised an exception or returned invalid data.
             Divergence: A loss, gradient or weight became NaN or infinite.
 
@@ -205,25 +297,30 @@ class Agent:
             raise ConfigError(
                 f"total_steps is {brief(total_steps)}, but must be a positive multiple of env.num_envs ({lanes})."
             )
-        total_steps = int(total_steps)
+        total_steps, hooks = int(total_steps), Hooks(on_evaluation=on_evaluation, on_log=on_log)
         if self._training is None:
             if self._unplanned is not None:
                 self.config = self._unplanned.override({"steps": total_steps}).config
                 self.networks.compiler.on = compiles(self.config, self.networks.device)
-            display = Display(Console(stderr=True) if self.verbose else None)
+            display = Display(console_for(self.verbose))
             plan_memory(Resolved(self.config, self._envs()), display.say, force=force, ray=ray)
-            self._training = self.start_training(Log(), display, ray)
-        training, goal = self._training, self._training.step + total_steps
+            self.start_training(Log(), display, ray)
+        assert self._training is not None  # noqa: S101  # for the type checker
+        training, goal, start = self._training, self._training.step + total_steps, time.perf_counter()
+        training.log.on_line, evaluated = on_log, evaluated or on_evaluation is not None
         with training.session(goal):
             while training.iterate(goal):
                 if evaluated and training.evaluation_due(goal):
                     training.evaluate()
+                    if hooks.stops(self, goal, time.perf_counter() - start):
+                        break
         return self
 
     def start_training(self, log: Log, display: Display, ray: str = LOCAL) -> Training:
         """Start a training of this agent's networks at step 0.
 
-        `learn` and `monotau train` call this; use it to drive the training loop yourself.
+        `learn` and `monotau train` call this; use it to drive the training loop yourself. `steps`, `history` and a
+        later `learn` refer to this training.
 
         Args:
             log: Receives the metrics.
@@ -248,7 +345,8 @@ class Agent:
             collector: Collector = RayCollector(self.config, envs, self.networks, display.say, ray)
         else:
             collector = LocalCollector(self.config, envs, self.networks)
-        return Training(self.config, envs, self.networks, collector, log, display)
+        self._training = Training(self.config, envs, self.networks, collector, log, display)
+        return self._training
 
     def evaluate(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from monotau.agent import Agent, resolve_for
+from monotau.agent import Agent, Hooks, OnEvaluation, OnLog, resolve_for
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.schema import LOCAL
 from monotau.envs import EnvSource
@@ -24,6 +24,9 @@ def train_agent(
     verbose: bool = True,
     force: bool = False,
     ray: str = LOCAL,
+    on_evaluation: OnEvaluation | None = None,
+    on_log: OnLog | None = None,
+    track: str | None = None,
     **settings: Any,
 ) -> Agent:
     """Train an agent into a run directory, as `monotau train` does, and return it.
@@ -43,13 +46,19 @@ def train_agent(
         verbose: Report progress on standard error.
         force: Train even if the run seems to need more RAM than is available.
         ray: Where the processes of `actors` run: `local`, `auto` or `host:port`.
+        on_evaluation: Called with a `monotau.Progress` after each evaluation. It returns True to end the training
+            here, and False or None to go on. A run that it ended counts as finished, and its result.json says so.
+        on_log: Called with each new line of metrics.jsonl, a dictionary; a resumed run sends no line from before its
+            checkpoint again.
+        track: Send the log to an experiment tracker: `wandb`, `trackio` or `mlflow`.
         **settings: Any other setting by name, such as `steps=100_000` or `head={"hidden": 64}`.
 
     Returns:
         The agent as of the end of the run.
 
     Raises:
-        ConfigError: A setting is not allowed, or the directory holds another run.
+        ConfigError: A setting is not allowed, the directory holds another run, or the tracker is not installed. What a
+            hook raises passes unchanged, and the run can be resumed.
         EnvironmentFault: The environment raised an exception or returned invalid data.
         Divergence: A loss, gradient or weight became NaN or infinite.
         StorageFault: The disk is full or cannot be written.
@@ -69,6 +78,8 @@ def train_agent(
 
     layer = settings | {"seed": seed, "env": dict(env_settings or {})}
     directory = Path(out)
+    hooks = Hooks(on_evaluation=on_evaluation, on_log=on_log)
     resolved = resolve_for(env, preset, layer, profile)
-    train_into(directory, resolved, Console(stderr=True, quiet=not verbose), force, ray, draw_run_figures)
+    console = Console(stderr=True, quiet=not verbose)
+    train_into(directory, resolved, console, force, ray, draw_run_figures, hooks, track)
     return Agent.load(directory, env)

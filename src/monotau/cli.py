@@ -1,4 +1,4 @@
-"""The command line: train, suite, evaluate, export, scores, report, card and list.
+"""The command line: train, suite, tune, evaluate, export, scores, report, card and list.
 
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
@@ -19,6 +19,7 @@ monotau: distributional reinforcement learning with quantile functions that cann
 
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train an agent and plot its results
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
+  monotau tune ENV [--trials N] [--steps N] [--jobs N] [--out DIR]       search for good settings with Optuna
   monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
   monotau export DIR [--out FILE] [--format onnx|torch] [--best]         write an agent as one graph
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None and not sys.flags.safe_path and not {"", here} & {*sys.path}:
         sys.path.insert(0, here)  # so that a module beside the user is found, as with python -m monotau
     commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite}
-    commands |= {"scores": _scores, "report": _report, "card": _card, "list": _list}
+    commands |= {"tune": _tune, "scores": _scores, "report": _report, "card": _card, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
         console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
@@ -113,6 +114,13 @@ def _suite(words: list[str], console: "Console") -> None:
     from monotau.suites.command import SuiteCommand, run_suite
 
     run_suite(parse(SuiteCommand, words, "monotau suite"), console)
+
+
+def _tune(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.tuning.command import TuneCommand, tune
+
+    tune(parse(TuneCommand, words, "monotau tune"), console)
 
 
 def _report(words: list[str], console: "Console") -> None:

@@ -239,3 +239,16 @@ def test_weights_are_sent_when_due_and_only_to_actors_with_older_weights(ray, mo
     assert len(puts) == 3
     assert stage.metrics()["lag_updates"] > 0
     assert stage.newest.shape == (2, 3)
+
+
+def test_hooks_run_in_this_process_and_end_the_actors(ray):
+    asked, lines = [], []
+
+    def stop(progress):
+        asked.append((progress.step, os.getpid()))
+        return True
+
+    agent = Agent("CartPole-v1", "dqn", **SETTINGS).learn(400, on_evaluation=stop, on_log=lines.append)
+    assert asked == [(agent.steps, os.getpid())]
+    assert 200 <= agent.steps < 400
+    assert lines == agent.history

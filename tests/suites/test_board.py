@@ -111,7 +111,8 @@ def test_without_a_terminal_each_change_is_a_line(tmp_path):
     [
         ('{"warnings": ["dead"]}', ", with 1 warning: see result.json in its directory"),
         ('{"warnings": ["dead", "far"]}', ", with 2 warnings: see result.json in its directory"),
-        ('{"warnings": []}', ""),
+        ('{"warnings": [], "stopped": null}', ""),
+        ('{"stopped": "on_evaluation"}', ", stopped early"),
         ('{"warnings": 3}', ""),
         ("{}", ""),
         ("{", ""),

@@ -49,6 +49,8 @@ class Log(Protocol):
 
     lines: list[dict[str, Any]]
     """All lines so far."""
+    on_line: Callable[[dict[str, Any]], object] | None
+    """The user's hook, which is called with a copy of each new line."""
 
     def write(self, kind: str, step: int, values: Mapping[str, float | int | str | None]) -> None:
         """Add a line of kind train, eval or warning."""

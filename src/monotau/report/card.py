@@ -64,7 +64,8 @@ def card(run: RunRecord, place: Path) -> str:
     last, best = run.evaluations()[-1], best_evaluation(run.evaluations())
     about = ABOUT["presets"].get(run.method, "")
     steps, seconds = run.settings["steps"], run.seconds
-    progress = f"{steps:,d} steps" if run.state == "finished" else f"{run.step:,d} of {steps:,d} steps (unfinished)"
+    part = "unfinished" if run.state != "finished" else "stopped early" if run.result.get("stopped") else ""
+    progress = f"{run.step:,d} of {steps:,d} steps ({part})" if part else f"{steps:,d} steps"
     took = f" in {format_duration(seconds)}" if seconds is not None else ""
     sections = [
         f"---\n{yaml.safe_dump(front_matter(run, score, last), sort_keys=False, allow_unicode=True)}---",

@@ -96,6 +96,19 @@ def write_report_files(
     on_figure: Callable[[], None],
 ) -> None:
     """Write the report, the page last, and delete figures of an earlier report; `on_figure` is called after each."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, kinds in ((RESULTS, ("random", "eval")), (TRAINING, ("train",))):
+        with writing(directory / name) as writer:
+            for text in to_csv(runs, kinds):
+                writer.write(text.encode())
+    write_bytes(directory / TABLES, to_markdown(title, sections).encode())
+    write_page(directory, title, about, sections, on_figure)
+
+
+def write_page(
+    directory: Path, title: str, about: str, sections: Sequence[Section], on_figure: Callable[[], None] = lambda: None
+) -> None:
+    """Write the figures and then the page, and delete figures that only an earlier page shows."""
     stale = {*re.findall(rf'href="({FIGURES}/[\w-]+\.(?:png|svg))"', _earlier_page(directory))}
     (directory / FIGURES).mkdir(parents=True, exist_ok=True)
     svgs = {}
@@ -108,11 +121,6 @@ def write_report_files(
             picture.figure.set_layout_engine("none")  # the second file reuses the layout, which is slow to compute
         svgs[picture.name] = data
         on_figure()
-    for name, kinds in ((RESULTS, ("random", "eval")), (TRAINING, ("train",))):
-        with writing(directory / name) as writer:
-            for text in to_csv(runs, kinds):
-                writer.write(text.encode())
-    write_bytes(directory / TABLES, to_markdown(title, sections).encode())
     write_bytes(directory / PAGE, to_html(title, about, sections, svgs).encode())
     for name in stale:
         (directory / name).unlink(missing_ok=True)

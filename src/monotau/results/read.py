@@ -184,6 +184,8 @@ def _read_metrics_and_result(record: RunRecord) -> RunRecord:
     if not _is_number(result.get("seconds")):
         raise ConfigError(f"{directory / RESULT}: seconds is {brief(result.get('seconds'))}, but must be a number.")
     steps, last = record.settings["steps"], max((line["step"] for line in record.evaluations()), default=0)
+    if result.get("stopped") is not None:  # a hook ended the run early
+        steps = result.get("steps")
     if last != steps:
         raise ConfigError(
             f"{directory} has a result after {steps} steps, but the last evaluation in {METRICS} is at step {last}."
@@ -267,8 +269,18 @@ def read_progress(directory: Path) -> Progress:
 
 def count_warnings(directory: Path) -> int:
     """Return how many warnings a finished run lists in its result."""
-    try:
-        found = read_json(directory / RESULT).get("warnings", ())
-    except ConfigError:
-        return 0
+    found = _result(directory).get("warnings", ())
     return len(found) if isinstance(found, list) else 0
+
+
+def was_stopped(directory: Path) -> bool:
+    """Whether a hook ended a finished run early."""
+    return _result(directory).get("stopped") is not None
+
+
+def _result(directory: Path) -> Mapping[str, Any]:
+    """Return the result of a finished run, or nothing if it cannot be read."""
+    try:
+        return read_json(directory / RESULT)
+    except ConfigError:
+        return {}

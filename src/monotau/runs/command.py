@@ -71,6 +71,8 @@ class _Train:
     """Train even if the run seems to need more RAM than is available."""
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
     """Where --actors run: local (this machine, the default), auto (its Ray cluster or RAY_ADDRESS) or host:port."""
+    track: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Also send the metrics to an experiment tracker: wandb, trackio or mlflow."""
     settings: Annotated[Config, tyro.conf.arg(name="")]
 
 
@@ -165,7 +167,7 @@ def train(words: list[str], console: Console) -> None:
 
         with stoppable():
             out = given.out or default_directory(resolved)
-            train_into(out, resolved, console, given.force, given.ray or LOCAL, draw_run_figures)
+            train_into(out, resolved, console, given.force, given.ray or LOCAL, draw_run_figures, track=given.track)
 
 
 def _named_first(words: list[str]) -> dict[str, str]:

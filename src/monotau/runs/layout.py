@@ -90,6 +90,6 @@ def differences(held: Any, wanted: Any, path: str = "") -> list[str]:
     if isinstance(held, Mapping) and isinstance(wanted, Mapping):
         names = sorted(held.keys() | wanted.keys())
         inner = (differences(held.get(n), wanted.get(n), f"{path}.{n}" if path else n) for n in names)
-        return [difference for differences in inner for difference in differences]
+        return [each for found in inner for each in found]
     setting = " ".join(path.split())[:100]
     return [] if held == wanted else [f"{setting} ({brief(held)} there, {brief(wanted)} here)"]

@@ -2,11 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monotau.errors import ConfigError, brief
+from monotau.learning.hooks import call_hook
 from monotau.runs import tensorboard
 from monotau.runs.files import AppendOnlyFile, Record
 from monotau.runs.layout import EVENTS, METRICS
@@ -23,6 +24,7 @@ class Log:
     def __init__(self, directory: Path | None = None, records: Mapping[str, Record] | None = None) -> None:
         """Start a new log, or resume one from the records that `sync` returned; lines written since are removed."""
         self.lines: list[Line] = []
+        self.on_line: Callable[[Line], object] | None = None
         self._of: dict[str, list[Line]] = {}
         self._metrics: AppendOnlyFile | None = None
         self._events: AppendOnlyFile | None = None
@@ -47,6 +49,8 @@ class Log:
         if self._metrics:
             self._metrics.write((json.dumps(line, allow_nan=False) + "\n").encode())
         self._add(line)
+        if self.on_line is not None:
+            call_hook(self.on_line, dict(line))
 
     def of(self, kind: str) -> Sequence[Line]:
         """Return the lines of a kind."""
@@ -57,12 +61,7 @@ class Log:
         self.lines.append(line)
         self._of.setdefault(line["kind"], []).append(line)
         if self._events:
-            scalars = {
-                f"{line['kind']}/{name}": value
-                for name, value in line.items()
-                if isinstance(value, int | float) and name != "step"
-            }
-            self._events.write(tensorboard.scalars_record(line["step"], scalars))
+            self._events.write(tensorboard.scalars_record(line["step"], scalars_of(line)))
 
     def sync(self) -> dict[str, Record]:
         """Force the metrics to disk and return their record."""
@@ -73,6 +72,15 @@ class Log:
         for file in (self._metrics, self._events):
             if file:
                 file.close()
+
+
+def scalars_of(line: Line) -> dict[str, float | int]:
+    """Return the numbers of a line under the names that dashboards show, such as eval/return_mean."""
+    return {
+        f"{line['kind']}/{name}": value
+        for name, value in line.items()
+        if isinstance(value, int | float) and name != "step"
+    }
 
 
 def best_evaluation(evaluations: Iterable[Line]) -> Line:

@@ -1,7 +1,8 @@
-"""The progress display of a run: a live bar on a terminal, plain lines elsewhere."""
+"""The progress display of a run: a live bar in terminals and notebooks, plain lines elsewhere."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +10,20 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 FIELDS = ("return", "bonus", "loss")
+
+
+def console_for(verbose: bool | None) -> Console | None:
+    """Return standard error if progress is shown there: if asked for, or by default in terminals and notebooks."""
+    console = Console(stderr=True)
+    shown = console.is_terminal or console.is_jupyter if verbose is None else verbose
+    return console if shown else None
+
+
+def is_live(console: Console | None) -> bool:
+    """Whether bars can be drawn: in a terminal, or in a notebook with ipywidgets, without which rich only warns."""
+    if console is None:
+        return False
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 class _Rate(ProgressColumn):
@@ -28,8 +43,8 @@ class Display:
 
     @contextmanager
     def bar(self, total_steps: int, done_steps: int) -> Iterator[None]:
-        """Show a bar while the block runs, on a terminal only."""
-        if self.console is None or not self.console.is_terminal:
+        """Show a bar while the block runs, where that is possible."""
+        if not is_live(self.console):
             yield
             return
         shown = [TextColumn(f"{name} [bold]{{task.fields[{name}]}}") for name in FIELDS]

@@ -29,6 +29,11 @@ def was_compiled(directory: Path) -> bool | None:
     return compiled if isinstance(compiled, bool) else None
 
 
+def first_start(directory: Path) -> str:
+    """Return the time of the first start of a run."""
+    return str(_starts(directory)[0].get("time"))
+
+
 def _starts(directory: Path) -> list[Mapping[str, Any]]:
     """Return the entries of the run's provenance file so far."""
     path = directory / PROVENANCE

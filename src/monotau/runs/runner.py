@@ -9,11 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from monotau.agent import Agent
+from monotau.agent import Agent, Hooks, OnLog
 from monotau.config.resolve import Resolved, shortened_evaluation, usual_profile
 from monotau.config.schema import LOCAL
 from monotau.errors import ConfigError, Divergence, EnvironmentFault, StorageFault, brief
 from monotau.learning.evaluate import Evaluation
+from monotau.learning.hooks import hook_errors_unchanged
 from monotau.learning.train import Training
 from monotau.networks.devices import torch_threads
 from monotau.runs.checkpoint import Checkpoints
@@ -35,9 +36,12 @@ from monotau.runs.metrics import Line, Log, best_evaluation
 from monotau.runs.process import Stopped, locked
 from monotau.runs.progress import Display
 from monotau.runs.provenance import record_start, was_compiled
+from monotau.runs.trackers import TrackedRun, check_tracker, tracked
 
 DrawFigures = Callable[[Path, Sequence[Line], Agent, Evaluation], None]
 """Draws the figures of a run into its directory, from its metrics, its agent and its last evaluation."""
+
+NO_HOOKS = Hooks()
 
 
 def default_directory(resolved: Resolved) -> Path:
@@ -48,6 +52,7 @@ def default_directory(resolved: Resolved) -> Path:
     return Path("runs") / directory_name(method, config.env.title, config.seed)
 
 
+@hook_errors_unchanged
 def train_into(
     directory: Path,
     resolved: Resolved,
@@ -55,15 +60,20 @@ def train_into(
     force: bool = False,
     ray: str = LOCAL,
     draw: DrawFigures | None = None,
+    hooks: Hooks = NO_HOOKS,
+    track: str | None = None,
 ) -> None:
     """Train as configured and leave everything in the directory.
 
     A finished run is only reported; if it had fewer steps, it goes on. An interrupted run resumes from its last
     checkpoint and ends as if it had never stopped. No other process can use the directory meanwhile. A run that needs
     more memory than the machine has is refused unless `force` is set. `draw` draws the figures of the run before its
-    result is written, because a run with a result counts as finished; without it there are no figures.
+    result is written, because a run with a result counts as finished; without it there are no figures. `track` names a
+    tracker that receives the log.
     """
     config, display = resolved.config, Display(console)
+    if track is not None:
+        check_tracker(track)
     if state_for(directory, resolved) == "finished":
         display.say(
             f"[bold]{escape(str(directory))}[/] is finished already; use another --out or --seed to train again."
@@ -76,7 +86,7 @@ def train_into(
             agent = Agent.of(resolved)
             training = agent.start_training(Log(), display, ray)
             with _locked_directory(directory, resolved, display):
-                _train(Checkpoints(directory, config), agent, training, directory, draw)
+                _train(Checkpoints(directory, config), agent, training, directory, draw, hooks, track)
     _report(directory, display)
 
 
@@ -107,7 +117,13 @@ def _locked_directory(directory: Path, resolved: Resolved, display: Display) -> 
 
 
 def _train(
-    checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path, draw: DrawFigures | None
+    checkpoints: Checkpoints,
+    agent: Agent,
+    training: Training,
+    directory: Path,
+    draw: DrawFigures | None,
+    hooks: Hooks,
+    track: str | None,
 ) -> None:
     """Train to the end; if the run stops early, the message names the checkpoint to resume from."""
     config, say = training.config, training.display.say
@@ -123,7 +139,8 @@ def _train(
         record_start(directory, training.step, agent.networks.device, compiled=compiler.on)
         if compiler.on:
             say("compiling the update, which takes up to a minute (--compile off goes without)")
-        _train_to_end(checkpoints, agent, training, directory, draw)
+        with _log_sent(training, directory, hooks.on_log, track):
+            _train_to_end(checkpoints, agent, training, directory, draw, hooks)
     except OSError as error:
         raise StorageFault(f"{directory} cannot be written to: {error}; {checkpoints.last_good}.") from None
     except Divergence as divergence:
@@ -141,6 +158,28 @@ def _train(
         raise
     finally:
         training.log.close()
+
+
+@contextmanager
+def _log_sent(training: Training, directory: Path, on_log: OnLog | None, track: str | None) -> Iterator[None]:
+    """Send the new lines of the log to the user's hook and to a tracker while the block runs."""
+    if track is None:
+        training.log.on_line = on_log
+        yield
+        return
+
+    def warn(text: str) -> None:
+        training.display.say(f"[yellow]warning:[/] {escape(text)}")
+
+    with tracked(track, TrackedRun.of(directory, training.config), warn) as send:
+
+        def send_to_both(line: Line) -> None:
+            send(line)
+            if on_log is not None:
+                on_log(line)
+
+        training.log.on_line = send_to_both
+        yield
 
 
 def _resume(checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path) -> None:
@@ -164,7 +203,12 @@ def _resume(checkpoints: Checkpoints, agent: Agent, training: Training, director
 
 
 def _train_to_end(
-    checkpoints: Checkpoints, agent: Agent, training: Training, directory: Path, draw: DrawFigures | None
+    checkpoints: Checkpoints,
+    agent: Agent,
+    training: Training,
+    directory: Path,
+    draw: DrawFigures | None,
+    hooks: Hooks,
 ) -> None:
     """Train, with a checkpoint and an evaluation after each iteration, and write down what came of it."""
     config, start = training.config, time.perf_counter()
@@ -178,15 +222,21 @@ def _train_to_end(
     if random is None:
         raise StorageFault(f"{directory / METRICS} lacks the line of the random policy that every run starts with.")
     training.display.say(f"random policy: return {random['return_mean']:.2f} ± {random['return_std']:.2f}")
+
+    def goes_on(*, ended_here: bool = False) -> bool:
+        """Evaluate if it is time to, and return whether the hook lets the training go on."""
+        nonlocal last
+        if not (ended_here or training.evaluation_due(config.steps)):
+            return True
+        last = _evaluate(agent, training, directory)
+        return not hooks.stops(agent, config.steps, before + time.perf_counter() - start, directory)
+
     with training.session(config.steps):
         # The checkpoint is written before the evaluation, so that a resumed run repeats only the evaluation.
-        ended_here = training.step in earlier_ends(directory)
-        if training.iteration and (ended_here or training.evaluation_due(config.steps)):
-            last = _evaluate(agent, training, directory)
-        while training.iterate(config.steps):
+        going = not training.iteration or goes_on(ended_here=training.step in earlier_ends(directory))
+        while going and training.iterate(config.steps):
             checkpoints.save(agent, training, before + time.perf_counter() - start)
-            if training.evaluation_due(config.steps):
-                last = _evaluate(agent, training, directory)
+            going = goes_on()
     assert last is not None  # noqa: S101  # for the type checker
     agent.write(directory / AGENT)
     if draw is not None:
@@ -201,6 +251,7 @@ def _train_to_end(
             "seed": config.seed,
             "steps": training.step,
             "updates": training.updates,
+            "stopped": "on_evaluation" if training.step < config.steps else None,
             "seconds": before + time.perf_counter() - start,
             "random": {name: random[name] for name in last.line()},
             "final": last.line(),
@@ -235,6 +286,8 @@ def _report(directory: Path, display: Display) -> None:
             f"{final['episodes']:d} episodes (best {best['return_mean']:.2f} at step {best['step']:,d}), random policy "
             f"{random['return_mean']:.2f} ± {random['return_std']:.2f}; {result['seconds']:.0f} s"
         )
+        if result.get("stopped") is not None:
+            display.say(f"stopped early by {escape(str(result['stopped']))} after {result['steps']:,d} steps")
         for text in result.get("warnings", ()):
             display.say(f"[yellow]warning:[/] {escape(text)}")
     except (KeyError, TypeError, ValueError) as error:

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from monotau.results.read import count_warnings, read_progress
+from monotau.results.read import count_warnings, read_progress, was_stopped
 from monotau.suites.track import State, Track
 
 REFRESH_SECONDS = 1.0
@@ -150,6 +150,8 @@ class Board:
         }[track.state]
         if track.state == "finished" and track.progress.last_return is not None:
             about += f", return {track.progress.last_return:.4g}"
+        if track.state == "finished" and was_stopped(track.directory):
+            about += ", stopped early"
         if track.state == "finished" and (count := count_warnings(track.directory)):
             about += f", with {count} warning{'s' if count > 1 else ''}: see result.json in its directory"
         line_printer(self._console)(f"[{COLOURS[track.state]}]{escape(track.name)}[/] {escape(about)}")

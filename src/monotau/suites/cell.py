@@ -13,13 +13,15 @@ from monotau.runs.runner import train_into
 from monotau.suites.grid import Cell, Suite
 
 
-def run_cell(suite: Suite, cell: Cell, out: Path, console: Console, *, threads: int, keep: bool, force: bool) -> None:
+def run_cell(
+    suite: Suite, cell: Cell, out: Path, console: Console, *, threads: int, keep: bool, force: bool, track: str | None
+) -> None:
     """Train one run to its end, and then delete its checkpoints unless `keep` is set."""
     from monotau.report.run_figures import draw_run_figures  # matplotlib takes a second to import
 
     directory = out / cell.name
     resolved = suite.resolve(cell, threads_of(directory, threads))
-    train_into(directory, resolved, console, force, draw=draw_run_figures)
+    train_into(directory, resolved, console, force, draw=draw_run_figures, track=track)
     if not keep:
         shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
 

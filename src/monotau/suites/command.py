@@ -24,6 +24,7 @@ from monotau.runs.files import read_json, write_json
 from monotau.runs.layout import CONFIG, LOCK, RESULT
 from monotau.runs.memory import LARGEST_SHARE, MemoryPlan, available_bytes
 from monotau.runs.process import locked, stoppable
+from monotau.runs.trackers import check_tracker
 from monotau.suites.board import bar_of, line_printer
 from monotau.suites.cell import is_finished, run_cell
 from monotau.suites.driving import drive
@@ -70,6 +71,8 @@ class SuiteCommand:
     """Module with parts or environments of your own (docs/extending.md); can be repeated."""
     keep_checkpoints: bool = False
     """Keep the checkpoints of finished runs, which are large and no longer needed."""
+    track: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Also send the metrics of the runs to an experiment tracker: wandb, trackio or mlflow."""
     force: bool = False
     """Run even if the runs seem to need too much RAM; with --ray, reserve no RAM and wait for nodes that fit."""
 
@@ -83,6 +86,8 @@ def run_suite(given: SuiteCommand, console: Console) -> None:
             f"{' and '.join(wanted)} are given, but only one of {', '.join(asked)} can be used at a time."
         )
     _check_ray(given, wanted)
+    if given.track is not None:
+        check_tracker(given.track)
     import_parts(*given.imports)
     suite = replace(read_suite(given.suite, given.scale), imports=given.imports)
     out = given.out or Path("runs") / suite.name
@@ -135,6 +140,7 @@ def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], li
     """Return a function from the index of a cell to the command that runs it."""
     options = _import_flags(given) + (["--keep-checkpoints"] if given.keep_checkpoints else [])
     options += ["--force"] if given.force else []
+    options += ["--track", given.track] if given.track else []
 
     def command(index: int) -> list[str]:
         record = str(out / RECORD)  # not the original file, which may be edited while the suite runs
@@ -199,7 +205,8 @@ def _run_one(given: SuiteCommand, suite: Suite, out: Path, threads: int, console
         write_json(out / RECORD, suite.record())
     with stoppable():
         cell = suite.cells[index]
-        run_cell(suite, cell, out, console, threads=threads, keep=given.keep_checkpoints, force=given.force)
+        keep, force, track = given.keep_checkpoints, given.force, given.track
+        run_cell(suite, cell, out, console, threads=threads, keep=keep, force=force, track=track)
 
 
 def _made(directory: Path) -> Path:
@@ -262,7 +269,8 @@ def _write_slurm(given: SuiteCommand, suite: Suite, out: Path, threads: int, con
     _made(out / LOGS)
     write_json(out / RECORD, suite.record())
     path = out.resolve()
-    options = ("--out", str(path), "--threads", str(threads), *_import_flags(given))
+    options = ["--out", str(path), "--threads", str(threads), *_import_flags(given)]
+    options += ["--track", given.track] if given.track else []
     words = python_command("suite", str(path / RECORD), *options)
     script = array_script(suite.name, out, len(suite.cells), threads, math.ceil(1.2 * memory / 1e9), words)
     target = out / "suite.sbatch"

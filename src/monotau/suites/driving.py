@@ -38,7 +38,6 @@ def drive(
         for index, cell in enumerate(suite.cells)
     ]
     pool = Pool(tracks, workers, out=out, retries=retries)
-    board = Board(suite.name, tracks, console, jobs)
     missing = len(tracks) - len(finished)
     say = line_printer(console)
     say(
@@ -49,12 +48,18 @@ def drive(
         say(f"[yellow]warning:[/] runs in {escape(str(out))} that are not in this suite: {escape(', '.join(others))}")
     write_json(out / RECORD, suite.record())
     try:
-        with stoppable(), board.shown():
-            pool.run(board.show, lambda running: say(f"stopping {running} runs; a second signal ends them at once"))
+        run_shown(suite.name, pool, jobs, console)
     finally:
         _summarise(tracks, out, console)
     if any(track.state == "failed" for track in tracks):
         raise SystemExit(1)
+
+
+def run_shown(title: str, pool: Pool, jobs: int | None, console: Console) -> None:
+    """Run all cells of a pool and show their progress; a signal stops them in order."""
+    board, say = Board(title, pool.tracks, console, jobs), line_printer(console)
+    with stoppable(), board.shown():
+        pool.run(board.show, lambda running: say(f"stopping {running} runs; a second signal ends them at once"))
 
 
 def _other_runs(suite: Suite, out: Path) -> list[str]:

@@ -146,3 +146,11 @@ def test_without_a_score_there_is_no_ranking():
     below = RunComparison([*runs("a", "A-v0", [[-1.0]]), *runs("a", "B-v0", [[-1.0]])])
     assert overview(below).pictures == []
     assert np.isfinite(below.scores("a", "A-v0")).all()
+
+
+def test_runs_that_a_hook_ended_early_are_named():
+    lines = [evaluation(0, 0.0, "random"), evaluation(400, 5.0)]
+    early = fake_run("a", lines, result={"steps": 400, "seconds": 1.0, "stopped": "on_evaluation"})
+    said = "1 run ended early by a hook: the last evaluation is from earlier in training."
+    assert said in overview(RunComparison([early])).warnings
+    assert said not in overview(RunComparison([fake_run("a", lines)])).warnings

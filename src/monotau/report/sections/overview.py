@@ -251,6 +251,10 @@ def cautions(comparison: RunComparison) -> list[str]:
             )
         found += [f"{env} is not part of any aggregate: {reason}." for env, reason in group.unscaled.items()]
     usable = [run for run in comparison.runs if run.usable]
+    if stopped := [run for run in usable if run.result.get("stopped")]:
+        found.append(
+            f"{plural(len(stopped), 'run')} ended early by a hook: the last evaluation is from earlier in training."
+        )
     unfinished = [run for run in usable if run.state == "unfinished"]
     if unfinished:
         found.append(

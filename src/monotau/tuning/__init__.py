@@ -1,0 +1,1 @@
+"""Searches for good settings with Optuna: the space, the trials, the page and the command `monotau tune`."""
