@@ -213,7 +213,7 @@ def test_divergence_stops_the_run_and_names_the_step_and_the_learning_rate():
 
 
 def test_divergence_is_one_line_and_exit_code_3(monkeypatch, capsys):
-    def diverge(*_):
+    def diverge(*_, **__):
         raise Divergence("the loss is nan")
 
     monkeypatch.setattr("monotau.runs.command.train_into", diverge)
