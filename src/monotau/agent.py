@@ -30,7 +30,6 @@ from monotau.learning.collector import Collector, LocalCollector
 from monotau.learning.evaluate import Evaluation, evaluate
 from monotau.learning.policy import Policy
 from monotau.learning.train import Training
-from monotau.networks import Role
 from monotau.networks.devices import one_thread, torch_threads
 from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check
@@ -364,9 +363,7 @@ class Agent:
             True
         """
         stacks, single, _ = self._stacks(observation)
-        batch, network = torch.from_numpy(stacks).to(self.networks.device), self.networks.evaluated
-        view = network.predict(batch, network.fractions(Role.ACT, len(batch), None))
-        view = view.affine(*(torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit, 0.0)))
+        view = self.networks.returns(stacks)
         return view.map(lambda tensor: tensor[0]) if single else view
 
     def quantiles(self, observation: Any, taus: Any) -> Float[Tensor, "..."]:
@@ -386,11 +383,10 @@ class Agent:
             (torch.Size([2, 3]), True)
         """
         stacks, single, _ = self._stacks(observation)
-        batch = torch.from_numpy(stacks).to(self.networks.device)
         fractions = torch.as_tensor(taus, dtype=torch.float32)
         if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
-        values = self.networks.evaluated.quantiles(batch, fractions.to(self.networks.device)) * self.unit
+        values = self.networks.quantiles(stacks, fractions)
         return values[0] if single else values
 
     def plot_distribution(
@@ -460,8 +456,7 @@ class Agent:
             (torch.Size([2]), True)
         """
         stacks, single, _ = self._stacks(observation)
-        with torch.no_grad():
-            bonus = self.networks.explorer.bonus(torch.from_numpy(stacks).to(self.networks.device), None) * self.unit
+        bonus = self.networks.bonus(stacks)
         return bonus[0] if single else bonus
 
     def save(self, directory: str | Path) -> None:
