@@ -207,7 +207,7 @@ class Agent:
                 self.config = self._unplanned.override({"steps": total_steps}).config
                 self.networks.compiler.on = compiles(self.config, self.networks.device)
             display = Display(Console(stderr=True) if self.verbose else None)
-            plan_memory(Resolved(self.config, self._envs()), display.say, force=force, ray=ray)
+            plan_memory(Resolved(self.config, self.env_factory()), display.say, force=force, ray=ray)
             self._training = self.start_training(Log(), display, ray)
         training, goal = self._training, self._training.step + total_steps
         with training.session(goal):
@@ -237,7 +237,7 @@ class Agent:
             >>> training.step, training.updates
             (0, 0)
         """
-        envs = self._envs()
+        envs = self.env_factory()
         if self.config.actors:
             from monotau.distributed.collector import RayCollector  # not needed without actors
 
@@ -277,7 +277,7 @@ class Agent:
         settings = to_plain(config.evaluation, KINDS) | {"episodes": episodes, "steps": 0}
         with torch_threads(config.threads):
             return evaluate(
-                self._envs(),
+                self.env_factory(),
                 lambda seen, masks: policy.act(seen, config.evaluation.epsilon, rng, generator, masks),
                 type(config.evaluation)(**settings),
                 stack=config.env.frame_stack,
@@ -632,18 +632,31 @@ class Agent:
 
         export_agent(path, "torch", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
 
-    def _greedy(self, risk: Risk) -> Policy:
-        return Policy(self.networks.evaluated, self.actions, risk=risk)
+    def env_factory(self) -> EnvFactory:
+        """Return what makes the environments of this agent.
 
-    def _envs(self) -> EnvFactory:
+        Returns:
+            The factory.
+
+        Raises:
+            ConfigError: The agent was loaded without its environment, or an extra that it needs is not installed.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> Agent("CartPole-v1", "dqn").env_factory().name
+            'CartPole-v1'
+        """
         if self.envs is None:
             if self._signature.env_by_id and is_safe_to_make(self.config.env):
                 EnvFactory(self.config.env)  # raises MissingExtra
             raise ConfigError(
                 f"this agent was loaded without its environment ({self.config.env.id}), which cannot be made from the "
-                "saved settings alone: pass it to Agent.load(directory, env=...) or monotau evaluate --env."
+                "saved settings alone: pass it to Agent.load(directory, env=...) or as --env."
             )
         return self.envs
+
+    def _greedy(self, risk: Risk) -> Policy:
+        return Policy(self.networks.evaluated, self.actions, risk=risk)
 
     def _masks(self, given: Any, batch_shape: tuple[int, ...]) -> Bool[np.ndarray, "B A"]:
         """Return the masks of a batch, of one row for a single observation."""

@@ -1,4 +1,4 @@
-"""The command line: train, suite, evaluate, export, scores, report, card and list.
+"""The command line: train, watch, video, suite, evaluate, export, scores, report, card and list.
 
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
@@ -17,6 +17,8 @@ USAGE = """\
 monotau: distributional reinforcement learning with quantile functions that cannot cross
 
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train an agent and plot its results
+  monotau watch DIR... [--best] [--risk NAME]                            watch agents play and predict, in the browser
+  monotau video DIR --out FILE.mp4|gif|webm [--episodes N]               the same as a film
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
   monotau export DIR [--out FILE] [--format onnx|torch] [--best]         write an agent as one graph
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from monotau.runs.process import Stopped
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite}
+    commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite, "watch": _watch, "video": _video}
     commands |= {"scores": _scores, "report": _report, "card": _card, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
@@ -95,6 +97,20 @@ def _export(words: list[str], console: "Console") -> None:
     from monotau.runs.command import export
 
     export(words, console)
+
+
+def _watch(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.watch.command import WatchCommand, watch
+
+    watch(parse(WatchCommand, words, "monotau watch"), console)
+
+
+def _video(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.watch.command import VideoCommand, video
+
+    video(parse(VideoCommand, words, "monotau video"), console)
 
 
 def _scores(words: list[str], console: "Console") -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
@@ -20,6 +21,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 8.0
 """The longest time from the first signal to the exit."""
 
+PROBE_SECONDS = 0.05
+"""More than the longest time for which `is_held` may take the lock."""
+
 SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -31,7 +35,11 @@ def locked(directory: Path, what: str = "the run directory") -> Iterator[None]:
     """
     with open(directory / LOCK, "a+", opener=open_no_follow) as file:
         try:
-            flock(file, LOCK_EX | LOCK_NB)
+            try:
+                flock(file, LOCK_EX | LOCK_NB)
+            except BlockingIOError:  # it may only be `is_held` of another process, which takes microseconds
+                time.sleep(PROBE_SECONDS)
+                flock(file, LOCK_EX | LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             holder = file.read(100).strip() or "another process"
