@@ -45,7 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from monotau.runs.process import Stopped
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite, "watch": _watch, "video": _video}
+    commands = {
+        "train": _train,
+        "evaluate": _evaluate,
+        "export": _export,
+        "suite": _suite,
+        "watch": _watch,
+        "video": _video,
+    }
     commands |= {"scores": _scores, "report": _report, "card": _card, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):

@@ -99,9 +99,7 @@ class AtariVector(VectorEnv):
     actions are the same, in colour or not.
     """
 
-    def __init__(
-        self, env_id: str, num_envs: int, protocol: str, max_steps: int = 0, *, colour: bool = False
-    ) -> None:
+    def __init__(self, env_id: str, num_envs: int, protocol: str, max_steps: int = 0, *, colour: bool = False) -> None:
         rom = rom_of(env_id)
         from ale_py.vector_env import AtariVectorEnv
 

@@ -90,9 +90,7 @@ class AgentNetworks:
         scale, shift = (torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit.value, 0.0))
         return view.affine(scale, shift)
 
-    def quantiles(
-        self, stacks: Shaped[np.ndarray, "B S *frame"], taus: Float[Tensor, " M"]
-    ) -> Float[Tensor, "B A M"]:
+    def quantiles(self, stacks: Shaped[np.ndarray, "B S *frame"], taus: Float[Tensor, " M"]) -> Float[Tensor, "B A M"]:
         """Predict quantiles of the returns of all actions, in raw rewards."""
         return self.evaluated.quantiles(self._on_device(stacks), taus.to(self.device)) * self.unit.value
 

@@ -14,11 +14,13 @@ import torch
 import tyro
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress
 
-from monotau.distributions import RISKS, Risk
+from monotau.distributions import MEAN, RISKS, Risk
 from monotau.errors import ConfigError, MissingExtra
 from monotau.runs.process import stoppable
 from monotau.watch.messages import FASTEST, SLOWEST
+from monotau.watch.scene import Player
 from monotau.watch.session import Session
 from monotau.watch.source import Source
 from monotau.watch.world import LARGEST_SEED
@@ -62,6 +64,42 @@ class WatchCommand:
     """Open the page in the browser, if this machine has a screen."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class VideoCommand:
+    """Film an agent: the environment beside the return distribution of every action, and print the name of the file."""
+
+    directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """A run directory, or one that Agent.save wrote. An unfinished run is filmed at its last checkpoint."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")]
+    """File to write; its ending decides the format: .mp4, .webm or .gif."""
+    episodes: int = 1
+    """Episodes to film."""
+    seed: int = 0
+    """Seed of the first episode; each further episode takes the next one."""
+    best: bool = False
+    """Use the agent as of the run's best evaluation instead of the last agent."""
+    checkpoint: Annotated[int | None, tyro.conf.arg(metavar="STEP")] = None
+    """Use the checkpoint of this step; a run keeps the last two."""
+    env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
+    """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
+    epsilon: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """Probability of a random action; by default that of the run's evaluations."""
+    risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
+    """Risk measure to act on."""
+    alpha: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """Share of returns that --risk cvar or upper-cvar averages, in (0, 1]; by default 0.1."""
+    eta: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """Strength of --risk wang or power: negative avoids risk, positive seeks it; by default -0.75 and -2."""
+    most_steps: int = 2_000
+    """An episode is cut after this many steps."""
+    every_steps: int = 1
+    """Show every n-th step only."""
+    speed: int = 20
+    """Frames per second."""
+    width: int = 960
+    """Width in pixels."""
+
+
 def watch(given: WatchCommand, console: Console) -> None:
     """Serve the page until Ctrl-C."""
     require("watch", "starlette", "uvicorn", "websockets")
@@ -95,7 +133,10 @@ def watch(given: WatchCommand, console: Console) -> None:
             say(f"warning: --host {given.host} lets everybody who has the address watch and control, unencrypted")
         for session in sessions:
             status = session.status()
-            for note in (status["picture_note"], "no checkpoint yet; waiting" if status["state"] == "waiting" else None):
+            for note in (
+                status["picture_note"],
+                "no checkpoint yet; waiting" if status["state"] == "waiting" else None,
+            ):
                 if note:
                     say(f"{session.source.name}: {note}")
         console.print(f"watch at {escape(address)}", highlight=False, soft_wrap=True)
@@ -105,6 +146,56 @@ def watch(given: WatchCommand, console: Console) -> None:
 
     with stoppable():
         serve(sessions, bound, given.host, token, ready)
+
+
+def video(given: VideoCommand, console: Console) -> None:
+    """Film an agent and print where the film is."""
+    if given.out.suffix.lower() != ".gif":
+        require("video", "imageio_ffmpeg")
+    from monotau.watch.video import NARROWEST, WIDEST, Canvas, check_path, film, frames_of, write_film
+
+    check_path(given.out)
+    check_play(given.seed, given.epsilon)
+    for name in ("episodes", "most_steps", "every_steps"):
+        if getattr(given, name) < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} is {getattr(given, name)}, but must be at least 1.")
+    if not SLOWEST <= given.speed <= FASTEST:
+        raise ConfigError(f"--speed is {given.speed}, but must be from {SLOWEST} to {FASTEST} frames per second.")
+    if not NARROWEST <= given.width <= WIDEST:
+        raise ConfigError(f"--width is {given.width}, but must be from {NARROWEST} to {WIDEST} pixels.")
+    risk = Risk(given.risk, given.alpha, given.eta)
+    source = Source(given.directory, given.best, given.checkpoint, given.env)
+    prepare_process()
+    agent = source.newer_agent()
+    if agent is None:
+        raise ConfigError(f"there is no agent in {given.directory}: the run has not saved a checkpoint yet.")
+    player = Player(agent, epsilon=given.epsilon, risk=risk)
+    screen = Console(stderr=True)
+    with (
+        stoppable(),
+        Progress(
+            *Progress.get_default_columns(), MofNCompleteColumn(), console=screen, disable=not screen.is_terminal
+        ) as bar,
+    ):
+        playing = bar.add_task("playing", total=None)
+        takes = film(
+            player,
+            episodes=given.episodes,
+            seed=given.seed,
+            most_steps=given.most_steps,
+            every_steps=given.every_steps,
+            report=lambda done, total: bar.update(playing, completed=done),
+        )
+        bar.update(playing, total=bar.tasks[playing].completed)
+        player.close()
+        drawing = bar.add_task("drawing", total=len(takes))
+        title = f"{agent.config.preset} on {agent.config.env.title}" + (f", {risk.kind}" if risk != MEAN else "")
+        canvas = Canvas(takes, player.action_names, title, risk, given.width)
+        frames = frames_of(canvas, takes, given.speed, lambda done, total: bar.update(drawing, completed=done))
+        write_film(given.out, frames, given.speed)
+    if player.world.picture_note:
+        say(f"{player.world.picture_note}: only its distributions are shown")
+    console.print(str(given.out), markup=False, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:

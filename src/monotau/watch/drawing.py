@@ -44,9 +44,7 @@ def is_one_hot_grid(space: spaces.Space) -> bool:
     return square and 4 <= cells <= MOST_CELLS and bool((space.low == 0).all() and (space.high == 1).all())
 
 
-def _draw_channels(
-    grid: Shaped[np.ndarray, "H W C"], colours: Sequence[Rgb] = CHANNELS
-) -> UInt8[np.ndarray, "h w 3"]:
+def _draw_channels(grid: Shaped[np.ndarray, "H W C"], colours: Sequence[Rgb] = CHANNELS) -> UInt8[np.ndarray, "h w 3"]:
     """Draw each cell in the colour of its first channel that is on: in MinAtar players come before their trails."""
     table = np.array([EMPTY, *(colours[channel % len(colours)] for channel in range(grid.shape[2]))], np.uint8)
     first = np.where(grid.any(axis=2), grid.argmax(axis=2) + 1, 0)

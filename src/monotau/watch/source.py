@@ -48,7 +48,9 @@ class Source:
         if self.best and self.checkpoint is not None:
             raise ConfigError(f"--best and --checkpoint {self.checkpoint} name two agents: use one of them.")
         if not os.path.isdir(self.directory):
-            raise ConfigError(f"there is no run in {self.directory}: name a run directory or one that Agent.save wrote.")
+            raise ConfigError(
+                f"there is no run in {self.directory}: name a run directory or one that Agent.save wrote."
+            )
         held = os.listdir(self.directory)
         if CONFIG not in held and "agent.json" not in held and AGENT not in held:
             raise ConfigError(f"there is no run in {self.directory}: it holds neither {CONFIG} nor agent.json.")
