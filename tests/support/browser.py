@@ -8,9 +8,7 @@ from typing import Any
 DRIVER = shutil.which("chromedriver")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
-WHY_NOT = (
-    "" if DRIVER and BROWSER else "there is no browser: chromium and chromedriver (chromium-driver) are not on PATH"
-)
+WHY_NOT = "" if DRIVER and BROWSER else "there is no browser: chromium and chromedriver are not on PATH"
 """Why tests that need a browser are skipped; empty if there is one."""
 
 

@@ -133,12 +133,9 @@ def watch(given: WatchCommand, console: Console) -> None:
             say(f"warning: --host {given.host} lets everybody who has the address watch and control, unencrypted")
         for session in sessions:
             status = session.status()
-            for note in (
-                status["picture_note"],
-                "no checkpoint yet; waiting" if status["state"] == "waiting" else None,
-            ):
-                if note:
-                    say(f"{session.source.name}: {note}")
+            waiting = "no checkpoint yet; waiting" if status["state"] == "waiting" else None
+            for note in filter(None, (status["picture_note"], waiting)):
+                say(f"{session.source.name}: {note}")
         console.print(f"watch at {escape(address)}", highlight=False, soft_wrap=True)
         console.print("Ctrl-C ends it", highlight=False)
         if given.open and has_screen():
@@ -171,12 +168,8 @@ def video(given: VideoCommand, console: Console) -> None:
         raise ConfigError(f"there is no agent in {given.directory}: the run has not saved a checkpoint yet.")
     player = Player(agent, epsilon=given.epsilon, risk=risk)
     screen = Console(stderr=True)
-    with (
-        stoppable(),
-        Progress(
-            *Progress.get_default_columns(), MofNCompleteColumn(), console=screen, disable=not screen.is_terminal
-        ) as bar,
-    ):
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with stoppable(), Progress(*columns, console=screen, disable=not screen.is_terminal) as bar:
         playing = bar.add_task("playing", total=None)
         takes = film(
             player,
@@ -192,7 +185,7 @@ def video(given: VideoCommand, console: Console) -> None:
         title = f"{agent.config.preset} on {agent.config.env.title}" + (f", {risk.kind}" if risk != MEAN else "")
         canvas = Canvas(takes, player.action_names, title, risk, given.width)
         frames = frames_of(canvas, takes, given.speed, lambda done, total: bar.update(drawing, completed=done))
-        write_film(given.out, frames, given.speed)
+        write_film(given.out, frames, given.speed, canvas.samples())
     if player.world.picture_note:
         say(f"{player.world.picture_note}: only its distributions are shown")
     console.print(str(given.out), markup=False, highlight=False, soft_wrap=True)

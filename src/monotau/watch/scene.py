@@ -108,10 +108,9 @@ class Player:
             raise ConfigError(f"the seed is {seed}, but must be from 0 to {LARGEST_SEED}.")
         self._rng = numpy_stream(seed, "watch")
         self._arrival = self.world.reset(seed)
-        self._stack = np.zeros(
-            (1, self.agent.config.env.frame_stack, *self._arrival.frame.shape), self.agent.spec.dtype
-        )
-        self._stack[0, -1] = self._arrival.frame
+        stack, frame = self.agent.config.env.frame_stack, self._arrival.frame
+        self._stack = np.zeros((1, stack, *frame.shape), frame.dtype)
+        self._stack[0, -1] = frame
         self._draw_luck()
         thought = self._think()
         start = Prediction(float(thought.means[thought.action]), np.sort(thought.quantiles[thought.action]))

@@ -10,7 +10,7 @@ from typing import Any, final
 from monotau.agent import Agent
 from monotau.errors import ConfigError
 from monotau.runs.agent_files import find_agent
-from monotau.runs.layout import AGENT, BEST_AGENT, CHECKPOINTS, CONFIG, METRICS, RESULT
+from monotau.runs.layout import AGENT, CHECKPOINTS, CONFIG, METRICS, RESULT
 from monotau.runs.manifest import generations, read_manifest
 from monotau.runs.metrics import Line, read_lines
 from monotau.runs.process import is_held
@@ -48,9 +48,7 @@ class Source:
         if self.best and self.checkpoint is not None:
             raise ConfigError(f"--best and --checkpoint {self.checkpoint} name two agents: use one of them.")
         if not os.path.isdir(self.directory):
-            raise ConfigError(
-                f"there is no run in {self.directory}: name a run directory or one that Agent.save wrote."
-            )
+            raise ConfigError(f"there is no run in {self.directory}: it is not a directory.")
         held = os.listdir(self.directory)
         if CONFIG not in held and "agent.json" not in held and AGENT not in held:
             raise ConfigError(f"there is no run in {self.directory}: it holds neither {CONFIG} nor agent.json.")

@@ -32,10 +32,12 @@ LAST_SECONDS = 1.0
 """How long the last moment of an episode is shown."""
 LARGEST_PICTURE = 640
 """Width to which larger pictures of environments are reduced."""
-GIF_COLOURS = 64
+GIF_COLOURS, SAMPLES = 64, 8
+"""Size of the palette of a GIF, and frames from which it is chosen."""
 MOST_NAMED = 8
 """Largest number of actions that are all named in the picture."""
 
+Frame = UInt8[np.ndarray, "H W 3"]
 Report = Callable[[int, int | None], None]
 """Called with the number of finished steps and of all steps, which may be unknown."""
 
@@ -158,9 +160,8 @@ class Canvas:
         alpha = thoughts[0].cvar_alpha
         upper = self._risk.kind == "upper-cvar"
         ax.axvspan(*((1 - (self._risk.alpha or alpha), 1) if upper else (0, alpha)), color="0.5", alpha=0.1, lw=0)
-        styles = [
-            (LINE_COLOURS[i % len(LINE_COLOURS)], DASHES[i // len(LINE_COLOURS) % len(DASHES)]) for i in range(count)
-        ]
+        kinds = [(colour, dash) for dash in DASHES for colour in LINE_COLOURS]
+        styles = [kinds[action % len(kinds)] for action in range(count)]
         self._colours = [colour for colour, _ in styles]
         lines = [(ax.plot([], [], c=c, ls=s)[0], shapes.plot([], [], c=c, ls=s)[0]) for c, s in styles]
         self._actions = [(self._moves(ax, line), self._moves(shapes, shape)) for line, shape in lines]
@@ -179,16 +180,14 @@ class Canvas:
                 columnspacing=1.4,
             )
 
-    def draw(self, number: int) -> UInt8[np.ndarray, "H W 3"]:
+    def draw(self, number: int) -> Frame:
         """Draw a take."""
         take = self._takes[number]
         moment = take.moment
         if take.picture:
             self._image.set_data(_picture(take))
-        ended = {"terminated": "   the episode is over", "truncated": "   cut off by the time limit"}.get(
-            moment.ended, ""
-        )
-        self._caption.set_text(f"seed {moment.seed}   step {moment.step}   score {moment.score:g}{ended}")
+        ended = {"terminated": "the episode is over", "truncated": "cut off by the time limit"}.get(moment.ended, "")
+        self._caption.set_text(f"seed {moment.seed}   step {moment.step}   score {moment.score:g}   {ended}")
         trail = [each.moment for each in self._takes[take.trail : number + 1]]
         low, high = moment.start.interval
         self._band.set(y=low, height=high - low)
@@ -197,13 +196,16 @@ class Canvas:
         self._so_far.set_data(steps, [each.discounted for each in trail])
         self._expected.set_data(steps, [each.expected for each in trail])
         self._draw_thought(moment)
-        self._canvas.restore_region(self._still)  # type: ignore[no-untyped-call]
+        self._canvas.restore_region(self._still)
         for axes, artist in sorted(self._moving, key=lambda pair: pair[1].get_zorder()):
             (axes or self._figure).draw_artist(artist)
         drawn = np.asarray(self._canvas.buffer_rgba())[..., :3]
-        return np.ascontiguousarray(
-            drawn[: drawn.shape[0] // 2 * 2, : drawn.shape[1] // 2 * 2]
-        )  # codecs need even sizes
+        height, width = (side // 2 * 2 for side in drawn.shape[:2])  # codecs need even sizes
+        return np.ascontiguousarray(drawn[:height, :width])
+
+    def samples(self) -> list[Frame]:
+        """Draw a few takes, from which the colours of a GIF are chosen."""
+        return [self.draw(number) for number in range(0, len(self._takes), math.ceil(len(self._takes) / SAMPLES))]
 
     def _draw_thought(self, moment: Moment) -> None:
         thought = moment.thought
@@ -222,9 +224,8 @@ class Canvas:
             line.set_data([0, *TAUS, 1], [quantiles[0], *quantiles, quantiles[-1]])
             shape.set_data(0.95 * sizes[number], levels)
             for artist in (line, shape):
-                artist.set(
-                    lw=3.0 if chosen else 1.0 if many else 1.5, alpha=1.0 if chosen else 0.65, zorder=3 if chosen else 2
-                )
+                artist.set(lw=3.0 if chosen else 1.0 if many else 1.5)
+                artist.set(alpha=1.0 if chosen else 0.65, zorder=3 if chosen else 2)
         outline = np.column_stack([0.95 * sizes[thought.action], levels])
         self._filled.set_xy(np.vstack([(0, low), outline, (0, high)]))
         self._filled.set(facecolor=self._colours[thought.action], alpha=0.18)
@@ -239,15 +240,13 @@ class Canvas:
         )
 
 
-def _picture(take: Take) -> UInt8[np.ndarray, "H W 3"]:
+def _picture(take: Take) -> Frame:
     if not take.picture:
         return np.zeros((2, 3, 3), np.uint8)
     return np.asarray(Image.open(io.BytesIO(take.picture)))
 
 
-def frames_of(
-    canvas: Canvas, takes: Sequence[Take], speed: int, report: Report
-) -> Iterator[UInt8[np.ndarray, "H W 3"]]:
+def frames_of(canvas: Canvas, takes: Sequence[Take], speed: int, report: Report) -> Iterator[Frame]:
     """Yield the frames of a film; the last one of each episode is repeated."""
     for number, take in enumerate(takes):
         frame = canvas.draw(number)
@@ -265,12 +264,15 @@ def check_path(path: Path) -> None:
         raise ConfigError(f"--out is {path}, but there is no directory {path.parent}.")
 
 
-def write_film(path: Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], speed: int) -> None:
-    """Write a film; a file that is there already is replaced only by a complete one."""
+def write_film(path: Path, frames: Iterator[Frame], speed: int, samples: Sequence[Frame]) -> None:
+    """Write a film; a file that is there already is replaced only by a complete one.
+
+    The colours of a GIF are those of the samples.
+    """
     partial = path.with_name(f".{path.stem}.partial{path.suffix.lower()}")
     try:
         if partial.suffix == ".gif":
-            _write_gif(partial, frames, speed)
+            _write_gif(partial, frames, speed, samples)
         else:
             _write_compressed(partial, frames, speed)
         os.replace(partial, path)
@@ -281,21 +283,16 @@ def write_film(path: Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], speed: 
             partial.unlink()
 
 
-def _write_gif(path: Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], speed: int) -> None:
+def _write_gif(path: Path, frames: Iterator[Frame], speed: int, samples: Sequence[Frame]) -> None:
     """Write a GIF with one palette for all frames, so that unchanged pixels stay the same and compress well."""
-    images = [Image.fromarray(frame) for frame in frames]
-    sample = images[:: max(len(images) // 8, 1)]
-    sheet = Image.new("RGB", (sample[0].width, sample[0].height * len(sample)))
-    for row, image in enumerate(sample):
-        sheet.paste(image, (0, row * image.height))
-    palette = sheet.quantize(GIF_COLOURS)
-    paletted = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    paletted[0].save(
-        path, save_all=True, append_images=paletted[1:], duration=round(1000 / speed), loop=0, optimize=True
+    palette = Image.fromarray(np.vstack(samples)).quantize(GIF_COLOURS)
+    paletted = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    next(paletted).save(
+        path, save_all=True, append_images=paletted, duration=round(1000 / speed), loop=0, optimize=True
     )
 
 
-def _write_compressed(path: Path, frames: Iterator[UInt8[np.ndarray, "H W 3"]], speed: int) -> None:
+def _write_compressed(path: Path, frames: Iterator[Frame], speed: int) -> None:
     import imageio_ffmpeg  # an extra
 
     first = next(frames)
