@@ -230,12 +230,16 @@ class Viewer:
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """Bind a socket, and raise ConfigError if that is impossible."""
+    bound: socket.socket | None = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.socket(family, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
+        bound.listen()  # from now on a browser waits instead of being refused
     except (OSError, OverflowError) as error:
+        if bound is not None:
+            bound.close()
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"--host {host} --port {port} cannot be used: {reason}; --port 0 takes a free one.") from None
     return bound

@@ -35,7 +35,7 @@ class Kept:
 
     at: int
     data: bytes
-    point: list[float]
+    point: list[int | float]
     """Place, step, return so far, expected return, action (-1 after the end) and score."""
 
 
@@ -117,7 +117,7 @@ class Session:
             "risk": {"kind": self.risk.kind, "alpha": self.risk.alpha, "eta": self.risk.eta},
         }
 
-    def points_since(self, at: int) -> list[list[float]]:
+    def points_since(self, at: int) -> list[list[int | float]]:
         """Return the time line of the current episode after the place `at`."""
         with self._lock:
             return [kept.point for kept in self._kept if kept.at > at and kept.at >= self._first_of_episode]
@@ -229,7 +229,7 @@ class Session:
         """Make a moment the newest one, in place of the newest one if it is shown `again` with other predictions."""
         at = self._count - 1 if again else self._count
         action = -1 if moment.thought is None else moment.thought.action
-        point = [at, moment.step, moment.discounted, moment.expected, action, moment.score]
+        point: list[int | float] = [at, moment.step, moment.discounted, moment.expected, action, moment.score]
         kept = Kept(at, pack_moment(at, moment, time.time()), point)
         with self._lock:
             if again:

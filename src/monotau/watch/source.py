@@ -27,7 +27,8 @@ MOST_POINTS = 400
 RARELY = 20.0
 """The metrics are read again after this many times the seconds that the last reading took, at least."""
 
-Curves = dict[str, dict[str, list[list[float]]]]
+Point = list[int | float]
+Curves = dict[str, dict[str, list[Point]]]
 """By learning curve and `kind.name`: points of step and value."""
 
 
@@ -142,7 +143,7 @@ def curves_of(lines: list[Line]) -> Curves:
     }
 
 
-def _points(lines: list[Line], kind: str, name: str) -> list[list[float]]:
+def _points(lines: list[Line], kind: str, name: str) -> list[Point]:
     def is_number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -153,7 +154,7 @@ def _points(lines: list[Line], kind: str, name: str) -> list[list[float]]:
     ]
 
 
-def _thinned(points: list[list[float]]) -> list[list[float]]:
+def _thinned(points: list[Point]) -> list[Point]:
     """Return at most MOST_POINTS points, evenly spaced, the last one among them."""
     stride = -(-len(points) // MOST_POINTS) or 1
     return points[(len(points) - 1) % stride :: stride]

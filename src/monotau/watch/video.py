@@ -1,8 +1,11 @@
 """Films of an agent: the picture of the page, the environment beside the predicted returns, as MP4, WebM or GIF."""
 
 import io
+import itertools
 import math
 import os
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +26,11 @@ from monotau.watch.messages import png
 from monotau.watch.scene import TAUS, Moment, Player, densities
 from monotau.watch.world import LARGEST_SEED
 
-CODECS = {".mp4": "libx264", ".webm": "libvpx-vp9"}
+CODECS = {
+    ".mp4": ("-c:v", "libx264", "-crf", "21", "-pix_fmt", "yuv420p", "-movflags", "+faststart"),
+    ".webm": ("-c:v", "libvpx-vp9", "-crf", "32", "-b:v", "0", "-deadline", "realtime", "-cpu-used", "5"),
+}
+"""Arguments of ffmpeg for each format."""
 SUFFIXES = (*CODECS, ".gif")
 INCHES = (9.6, 4.2)
 """Size of the drawing, whose width in pixels is chosen."""
@@ -293,22 +300,20 @@ def _write_gif(path: Path, frames: Iterator[Frame], speed: int, samples: Sequenc
 
 
 def _write_compressed(path: Path, frames: Iterator[Frame], speed: int) -> None:
-    import imageio_ffmpeg  # an extra
+    """Write a film with the ffmpeg that comes with the extra."""
+    import imageio_ffmpeg
 
     first = next(frames)
-    writer = imageio_ffmpeg.write_frames(
-        str(path),
-        (first.shape[1], first.shape[0]),
-        fps=speed,
-        codec=CODECS[path.suffix],
-        macro_block_size=2,
-        quality=7,
-        ffmpeg_log_level="error",
-    )
-    writer.send(None)
-    try:
-        writer.send(first)
-        for frame in frames:
-            writer.send(frame)
-    finally:
-        writer.close()
+    size = f"{first.shape[1]}x{first.shape[0]}"
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", str(speed), "-i", "-"]
+    words = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *given, *CODECS[path.suffix], str(path)]
+    with tempfile.TemporaryFile() as complaints:
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=complaints) as encoder:  # noqa: S603  # no shell
+            assert encoder.stdin is not None  # noqa: S101  # it is a pipe
+            with suppress(BrokenPipeError):  # it has ended early, and has said why
+                for frame in itertools.chain([first], frames):
+                    encoder.stdin.write(frame.data)
+                encoder.stdin.close()
+        if encoder.returncode:
+            complaints.seek(0)
+            raise OSError(" ".join(complaints.read(1_000).decode(errors="replace").split()) or "ffmpeg failed")

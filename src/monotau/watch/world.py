@@ -110,7 +110,7 @@ class SingleWorld(World):
 
     def _arrival(self, observation: np.ndarray, info: dict[str, Any], *ending: Any) -> Arrival:
         self._seen = observation
-        frame = self._envs.observation_spec.frame(np.asarray(observation)[None])[0]
+        frame = np.squeeze(self._envs.observation_spec.frame(np.asarray(observation)[None]), axis=0)
         return Arrival(frame, info.get(ACTION_MASK), *ending)
 
     def picture(self) -> UInt8[np.ndarray, "H W 3"] | None:
