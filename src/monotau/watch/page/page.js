@@ -331,7 +331,8 @@ class Run {
     if (this.lookingAt !== null) badge.textContent = `looking back · step ${moment.step}`;
     if (moment.bitmap) {
       const factor = Math.min(plot.width / moment.bitmap.width, plot.height / moment.bitmap.height);
-      const width = moment.bitmap.width * factor, height = moment.bitmap.height * factor;
+      const fill = (side, whole) => whole - side < 3 ? whole : side; // no hairline beside a picture that almost fits
+      const width = fill(moment.bitmap.width * factor, plot.width), height = fill(moment.bitmap.height * factor, plot.height);
       plot.pen.imageSmoothingEnabled = moment.bitmap.width > 320;
       plot.pen.drawImage(moment.bitmap, (plot.width - width) / 2, (plot.height - height) / 2, width, height);
     }
