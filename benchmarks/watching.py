@@ -3,13 +3,15 @@
     python -m benchmarks.watching --agent runs/ndqfn-dpe_CartPole-v1_seed0
 
 The first part opens the page in a browser (chromium and chromedriver on PATH) and measures, for every moment that is
-drawn at 20 steps per second, the time from its rendering to the beginning of the frame after the one that shows it. The
-second part trains the default agent on CartPole in short runs, alternately alone and while a viewer with an open page
+drawn at 20 steps per second, the time from its rendering to the beginning of the frame after the one that shows it, and
+the share of a core that the server takes meanwhile, which does not depend on what else the machine does. The second
+part trains the default agent on CartPole in short runs, alternately alone and while a viewer with an open page
 watches the run; it compares their updates per second. Prints one JSON line.
 """
 
 import argparse
 import json
+import os
 import re
 import shutil
 import statistics
@@ -26,8 +28,8 @@ WARM_SECONDS = 3.0
 
 
 @contextmanager
-def watching(directory: Path, *flags: str) -> Iterator[Any]:
-    """Watch a run in a browser."""
+def watching(directory: Path, *flags: str) -> Iterator[tuple[Any, int]]:
+    """Watch a run in a browser, and return the driver of the browser and the process of the server."""
     from selenium import webdriver
 
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
@@ -43,21 +45,28 @@ def watching(directory: Path, *flags: str) -> Iterator[Any]:
             driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
             try:
                 driver.get(address)
-                yield driver
+                yield driver, server.pid
             finally:
                 driver.quit()
         finally:
             server.terminate()
 
 
-def latencies(agent: Path, seconds: float) -> list[float]:
-    """Return the milliseconds from step to screen of the moments drawn in some seconds."""
-    with watching(agent, "--speed", "20") as driver:
+def latencies(agent: Path, seconds: float) -> tuple[list[float], float]:
+    """Return the milliseconds from step to screen of the moments drawn in some seconds, and the server's CPU time."""
+    with watching(agent, "--speed", "20") as (driver, server):
         time.sleep(WARM_SECONDS)
         driver.execute_script("latencies.length = 0")
+        before = cpu_seconds(server)
         time.sleep(seconds)
         measured: list[float] = driver.execute_script("return latencies")
-    return measured
+        return measured, cpu_seconds(server) - before
+
+
+def cpu_seconds(process: int) -> float:
+    """Return the CPU time that a process has taken so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def speed_of_training(folder: Path, steps: int, *, watched: bool) -> float:
@@ -83,9 +92,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12_000)
     parser.add_argument("--rounds", type=int, default=3, help="pairs of training runs; 0 measures the latency only")
     given = parser.parse_args()
-    shown = sorted(latencies(given.agent, given.seconds))
+    measured, cpu = latencies(given.agent, given.seconds)
+    shown = sorted(measured)
     result: dict[str, Any] = {
         "frames_per_second": round(len(shown) / given.seconds, 1),
+        "cores_of_the_server": round(cpu / given.seconds, 2),
         "latency_ms": {"median": round(statistics.median(shown)), "95 %": round(shown[int(0.95 * len(shown))])},
     }
     pairs = []

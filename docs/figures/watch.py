@@ -14,7 +14,7 @@ SECONDS = 9.0
 
 def main() -> None:
     """Watch a run for some seconds, and save what the browser shows."""
-    with watching(Path(sys.argv[1])) as driver:
+    with watching(Path(sys.argv[1])) as (driver, _):
         size = {"width": 1280, "height": 1040, "deviceScaleFactor": 1, "mobile": False}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         time.sleep(SECONDS)

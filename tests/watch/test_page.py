@@ -111,9 +111,11 @@ def test_pointing_at_the_time_line_shows_the_past(page):
     from selenium.webdriver import ActionChains
 
     page.pause()
-    for _ in range(6):
+    page.click("again")
+    page.until("runs[0].live.step === 0")
+    for _ in range(4):
         page.click("step")
-    page.until("runs[0].live.step >= 4")
+    page.until("runs[0].live.step === 4")
     live = page.get("runs[0].live.at"), page.pixels(".curves")
     line = page.driver.find_element("css selector", ".timeline")
     x = page.get("runs[0].timeline.x(1) - runs[0].timeline.canvas.clientWidth / 2")
