@@ -279,5 +279,11 @@ def test_a_taken_port_is_refused_in_one_line():
         bound_socket("no.such.host.invalid", 0)
 
 
+def test_small_messages_are_sent_at_once():
+    """asyncio switches the delay of small packets off for sockets whose protocol is TCP by name."""
+    with bound_socket("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP
+
+
 def test_names_of_runs_cannot_end_the_script():
     assert "</script><b>" not in page(TOKEN, ["</script><b>"], "n")

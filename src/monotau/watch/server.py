@@ -233,7 +233,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
     bound: socket.socket | None = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends small messages at once only if the protocol is named; otherwise they wait up to 40 ms for others.
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
         bound.listen()  # from now on a browser waits instead of being refused
