@@ -126,6 +126,7 @@ def application(sessions: Sequence[Session], token: str, host: str, port: int) -
             await socket.close(REFUSED, "there is no such run")
             return
         if len(viewers) >= MOST_VIEWERS:
+            await socket.accept()  # a page is told the reason only on an open socket
             await socket.close(TOO_MANY, "too many pages are open")
             return
         viewer = next(numbers)
@@ -233,7 +234,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     bound: socket.socket | None = None
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # asyncio sends small messages at once only if the protocol is named; otherwise they wait up to 40 ms for others.
+        # asyncio sends small messages at once only if the protocol is named; otherwise they may wait 40 ms for more.
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
