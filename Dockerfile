@@ -7,7 +7,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -r
 
 # The CPU build of torch; for GPUs: docker build --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ARG EXTRAS=atari,box2d,cluster,export,minatar,tune
+ARG EXTRAS=atari,box2d,cluster,export,minatar,tune,video,watch
 
 WORKDIR /opt/monotau
 COPY pyproject.toml constraints.txt README.md LICENSE ./

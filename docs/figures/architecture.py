@@ -20,6 +20,7 @@ TIERS: list[tuple[str, list[tuple[str, str]]]] = [
         COMMANDS,
         [
             ("suites", "grids of runs: local, Ray, Slurm"),
+            ("watch", "live page and films"),
             ("report", "one page about many runs"),
         ],
     ),

@@ -32,7 +32,6 @@ from monotau.learning.evaluate import Evaluation, evaluate
 from monotau.learning.hooks import asks_to_stop, call_hook, hook_errors_unchanged
 from monotau.learning.policy import Policy
 from monotau.learning.train import Training
-from monotau.networks import Role
 from monotau.networks.devices import one_thread, torch_threads
 from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check
@@ -303,7 +302,7 @@ class Agent:
                 self.config = self._unplanned.override({"steps": total_steps}).config
                 self.networks.compiler.on = compiles(self.config, self.networks.device)
             display = Display(console_for(self.verbose))
-            plan_memory(Resolved(self.config, self._envs()), display.say, force=force, ray=ray)
+            plan_memory(Resolved(self.config, self.env_factory()), display.say, force=force, ray=ray)
             self.start_training(Log(), display, ray)
         assert self._training is not None  # noqa: S101  # for the type checker
         training, goal, start = self._training, self._training.step + total_steps, time.perf_counter()
@@ -338,7 +337,7 @@ class Agent:
             >>> training.step, training.updates
             (0, 0)
         """
-        envs = self._envs()
+        envs = self.env_factory()
         if self.config.actors:
             from monotau.distributed.collector import RayCollector  # not needed without actors
 
@@ -379,7 +378,7 @@ class Agent:
         settings = to_plain(config.evaluation, KINDS) | {"episodes": episodes, "steps": 0}
         with torch_threads(config.threads):
             return evaluate(
-                self._envs(),
+                self.env_factory(),
                 lambda seen, masks: policy.act(seen, config.evaluation.epsilon, rng, generator, masks),
                 type(config.evaluation)(**settings),
                 stack=config.env.frame_stack,
@@ -465,9 +464,7 @@ class Agent:
             True
         """
         stacks, single, _ = self._stacks(observation)
-        batch, network = torch.from_numpy(stacks).to(self.networks.device), self.networks.evaluated
-        view = network.predict(batch, network.fractions(Role.ACT, len(batch), None))
-        view = view.affine(*(torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit, 0.0)))
+        view = self.networks.returns(stacks)
         return view.map(lambda tensor: tensor[0]) if single else view
 
     def quantiles(self, observation: Any, taus: Any) -> Float[Tensor, "..."]:
@@ -487,11 +484,10 @@ class Agent:
             (torch.Size([2, 3]), True)
         """
         stacks, single, _ = self._stacks(observation)
-        batch = torch.from_numpy(stacks).to(self.networks.device)
         fractions = torch.as_tensor(taus, dtype=torch.float32)
         if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
-        values = self.networks.evaluated.quantiles(batch, fractions.to(self.networks.device)) * self.unit
+        values = self.networks.quantiles(stacks, fractions)
         return values[0] if single else values
 
     def plot_distribution(
@@ -561,8 +557,7 @@ class Agent:
             (torch.Size([2]), True)
         """
         stacks, single, _ = self._stacks(observation)
-        with torch.no_grad():
-            bonus = self.networks.explorer.bonus(torch.from_numpy(stacks).to(self.networks.device), None) * self.unit
+        bonus = self.networks.bonus(stacks)
         return bonus[0] if single else bonus
 
     def save(self, directory: str | Path) -> None:
@@ -740,19 +735,32 @@ class Agent:
 
         export_agent(path, "torch", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
 
-    def _greedy(self, risk: Risk) -> Policy:
-        return Policy(self.networks.evaluated, self.actions, risk=risk)
+    def env_factory(self) -> EnvFactory:
+        """Return what makes the environments of this agent.
 
-    def _envs(self) -> EnvFactory:
+        Returns:
+            The factory.
+
+        Raises:
+            ConfigError: The agent was loaded without its environment, or an extra that it needs is not installed.
+
+        Examples:
+            >>> from monotau import Agent
+            >>> Agent("CartPole-v1", "dqn").env_factory().name
+            'CartPole-v1'
+        """
         if self.envs is None:
             if self._signature.env_by_id and is_safe_to_make(self.config.env):
                 EnvFactory(self.config.env)  # raises MissingExtra
             raise ConfigError(
                 f"this agent was loaded without its environment ({self.config.env.id}), which cannot be made from the "
-                "saved settings alone: pass it to Agent.load(directory, env=...) or monotau evaluate --env, or name "
-                "its module with monotau.import_parts or --import."
+                "saved settings alone: pass it to Agent.load(directory, env=...) or as --env, or name its module with "
+                "monotau.import_parts or --import."
             )
         return self.envs
+
+    def _greedy(self, risk: Risk) -> Policy:
+        return Policy(self.networks.evaluated, self.actions, risk=risk)
 
     def _masks(self, given: Any, batch_shape: tuple[int, ...]) -> Bool[np.ndarray, "B A"]:
         """Return the masks of a batch, of one row for a single observation."""

@@ -1,4 +1,4 @@
-"""The command line: train, suite, tune, evaluate, export, scores, report, card and list.
+"""The command line: train, watch, video, suite, tune, evaluate, export, scores, report, card and list.
 
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
@@ -18,6 +18,8 @@ USAGE = """\
 monotau: distributional reinforcement learning with quantile functions that cannot cross
 
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train an agent and plot its results
+  monotau watch DIR... [--best] [--risk NAME]                            watch agents play and predict, in the browser
+  monotau video DIR --out FILE.mp4|gif|webm [--episodes N]               the same as a film
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau tune ENV [--trials N] [--steps N] [--jobs N] [--out DIR]       search for good settings with Optuna
   monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
@@ -48,8 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     here = os.getcwd()
     if arguments is None and not sys.flags.safe_path and not {"", here} & {*sys.path}:
         sys.path.insert(0, here)  # so that a module beside the user is found, as with python -m monotau
-    commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite}
-    commands |= {"tune": _tune, "scores": _scores, "report": _report, "card": _card, "list": _list}
+    commands = {"train": _train, "watch": _watch, "video": _video, "suite": _suite, "tune": _tune}
+    commands |= {"evaluate": _evaluate, "export": _export, "scores": _scores, "report": _report}
+    commands |= {"card": _card, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
         console.print(USAGE, end="", markup=False, highlight=False, soft_wrap=True)
@@ -100,6 +103,20 @@ def _export(words: list[str], console: "Console") -> None:
     from monotau.runs.command import export
 
     export(words, console)
+
+
+def _watch(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.watch.command import WatchCommand, watch
+
+    watch(parse(WatchCommand, words, "monotau watch"), console)
+
+
+def _video(words: list[str], console: "Console") -> None:
+    from monotau.config.command_line import parse
+    from monotau.watch.command import VideoCommand, video
+
+    video(parse(VideoCommand, words, "monotau video"), console)
 
 
 def _scores(words: list[str], console: "Console") -> None:

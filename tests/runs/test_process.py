@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from monotau.errors import ConfigError
+from monotau.runs.layout import LOCK
 from monotau.runs.process import SIGNALS, Stopped, is_held, locked, stoppable
 from tests.support.small_runs import SMALL_FLAGS
 
@@ -39,6 +41,27 @@ def test_a_process_cannot_lock_a_directory_twice_at_once_but_can_lock_it_again_l
                 pass
     with locked(tmp_path):
         pass
+
+
+def test_a_viewer_that_asks_whether_a_run_is_training_keeps_nobody_from_starting_it(tmp_path):
+    (tmp_path / LOCK).touch()
+    stop, asked = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            asked.append(is_held(tmp_path))
+
+    viewer = threading.Thread(target=ask)
+    viewer.start()
+    try:
+        while not asked:
+            time.sleep(0.001)
+        for _ in range(50):
+            with locked(tmp_path):
+                pass
+    finally:
+        stop.set()
+        viewer.join()
 
 
 def test_the_lock_of_a_killed_process_is_released(tmp_path):

@@ -18,6 +18,9 @@ from monotau.machine import cores
 FRAME_SKIP = 4
 FRAMES_PER_EPISODE = 108_000
 FRAME = spaces.Box(0, 255, (84, 84), np.uint8)
+"""What the agent sees."""
+SCREEN = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+"""What a player of the console would see."""
 
 
 @final
@@ -92,13 +95,15 @@ class AtariVector(VectorEnv):
     """A vector of games with SAME_STEP autoreset, whose `info` tells a lost life from the end of the game.
 
     Rewards are not clipped. A step returns one frame instead of a stack, because the replay stores every frame once.
+    With `colour`, frames are the screen of the console instead of what the agent sees. Games with the same seed and
+    actions are the same, in colour or not.
     """
 
-    def __init__(self, env_id: str, num_envs: int, protocol: str, max_steps: int = 0) -> None:
+    def __init__(self, env_id: str, num_envs: int, protocol: str, max_steps: int = 0, *, colour: bool = False) -> None:
         rom = rom_of(env_id)
         from ale_py.vector_env import AtariVectorEnv
 
-        rules = PROTOCOLS[protocol]
+        rules, space = PROTOCOLS[protocol], SCREEN if colour else FRAME
         self._games = AtariVectorEnv(
             rom,
             num_envs,
@@ -106,6 +111,9 @@ class AtariVector(VectorEnv):
             max_num_frames_per_episode=FRAME_SKIP * max_steps or FRAMES_PER_EPISODE,
             repeat_action_probability=rules.sticky,
             frameskip=FRAME_SKIP,
+            img_height=space.shape[0],
+            img_width=space.shape[1],
+            grayscale=not colour,
             stack_num=1,
             noop_max=rules.most_noops + 1 if rules.most_noops else 0,  # draws from 0 to noop_max - 1
             life_loss_info=rules.life_loss,
@@ -113,10 +121,12 @@ class AtariVector(VectorEnv):
             use_fire_reset=False,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
-        self.num_envs, self.num_actions = num_envs, len(self._games.ale.get_action_set())
+        self.num_envs = num_envs
+        self.action_names = tuple(action.name.lower() for action in self._games.ale.get_action_set())
+        self.num_actions = len(self.action_names)
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.single_observation_space, self.single_action_space = FRAME, self._games.single_action_space
-        self.observation_space = batch_space(FRAME, num_envs)
+        self.single_observation_space, self.single_action_space = space, self._games.single_action_space
+        self.observation_space = batch_space(space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._before_episode = np.zeros(num_envs, np.int64)
 

@@ -4,7 +4,8 @@ import math
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import final
+from contextlib import suppress
+from typing import Any, final
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +23,9 @@ from monotau.own_envs import register_own
 
 EnvSource = Callable[[], gym.Env] | gym.Env
 """An environment that is not given by id: a callable that makes a new one at each call, or one environment."""
+
+RGB = "rgb_array"
+"""Gymnasium's render mode that returns pictures as arrays."""
 
 MOST_COMBINATIONS = 10_000
 """Largest number of combinations of the actions of a MultiDiscrete space, each of which has its own output."""
@@ -48,6 +52,8 @@ class EnvFactory:
     """Whether its masks of allowed actions are used."""
     by_id: bool
     """Whether the environment is made from its id."""
+    is_atari: bool
+    """Whether it is an Atari game, made from its id."""
     source: EnvSource | None
     """The callable or environment given instead of an id."""
     reusable: bool
@@ -69,10 +75,10 @@ class EnvFactory:
         self.by_id, self.reusable = source is None, not isinstance(source, gym.Env)
         self.source = source
         self._check_count("env.num_envs", config.num_envs)
-        self._atari = self.by_id and is_atari(config.id)
+        self.is_atari = self.by_id and is_atari(config.id)
         # None: none were found, so one that appears later is an error.
         self._reads_masks: bool | None = {"auto": None, "use": True, "ignore": False}[config.action_masks]
-        if self._atari:
+        if self.is_atari:
             if self._reads_masks:
                 raise ConfigError(f"env.action_masks is 'use', but {config.id} has no masks; use auto or ignore.")
             self.masked = False
@@ -104,7 +110,7 @@ class EnvFactory:
         `action_mask`: after an autoreset that of the new episode, and the last one of the old episode in `final_info`.
         """
         self._check_count("num_envs", num_envs)
-        if self._atari:
+        if self.is_atari:
             return AtariVector(self.config.id, num_envs, self.config.protocol, self.config.max_episode_steps)
         with warnings.catch_warnings(action="ignore"):
             try:
@@ -121,6 +127,18 @@ class EnvFactory:
                 f"pass the environment itself to share it."
             )
         return vector
+
+    def make_single(self) -> Checked:
+        """Return a new environment that does not reset itself, and renders pictures if it can. Not for Atari games."""
+        with warnings.catch_warnings(action="ignore"):
+            env = self._make_one()
+            rendered = RGB in (env.metadata.get("render_modes") or ()) and "render_mode" not in self.config.kwargs
+            if self.by_id and rendered:
+                with suppress(ConfigError):  # its constructor may not take the argument after all
+                    rendering = _make_by_id(self.config, RGB)
+                    close(env)
+                    env = rendering
+        return Checked(env, self.observation_spec, self.action_sizes, masked=self._reads_masks)
 
     def _check_count(self, setting: str, num_envs: int) -> None:
         if num_envs < 1:
@@ -175,8 +193,9 @@ class EnvFactory:
             raise ConfigError(f"{self.name}: {error}") from None
 
 
-def _make_by_id(config: EnvConfig) -> gym.Env:
+def _make_by_id(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
     """Make a registered environment, and turn any exception into a one-line ConfigError."""
+    kwargs: dict[str, Any] = dict(config.kwargs) | ({"render_mode": render_mode} if render_mode else {})
     register_own()
     if config.id.startswith(MINATAR_PREFIX):
         register_minatar()
@@ -188,7 +207,7 @@ def _make_by_id(config: EnvConfig) -> gym.Env:
             config.id,
             max_episode_steps=config.max_episode_steps or None,
             disable_env_checker=True,  # it warns about valid environments, and slows down every step
-            **config.kwargs,
+            **kwargs,
         )
     except ConfigError:
         raise

@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from monotau.config.schema import Config
+from monotau.distributions import Distribution
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError
 from monotau.learning.learner import Learner
 from monotau.learning.policy import Policy
 from monotau.learning.return_unit import ReturnUnit
+from monotau.networks import Role
 from monotau.networks.compile import Compiler, settle_compile
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.inputs import InputScaling
@@ -78,6 +82,25 @@ class AgentNetworks:
             raise ConfigError(
                 f"no network can have the sizes in the settings: {' '.join(str(error).split())[:200]}"
             ) from None
+
+    def returns(self, stacks: Shaped[np.ndarray, "B S *frame"]) -> Distribution:
+        """Predict the return distributions `[B, A]` of all actions, in raw rewards."""
+        batch = self._on_device(stacks)
+        view = self.evaluated.predict(batch, self.evaluated.fractions(Role.ACT, len(batch), None))
+        scale, shift = (torch.full(view.batch_shape, number, device=batch.device) for number in (self.unit.value, 0.0))
+        return view.affine(scale, shift)
+
+    def quantiles(self, stacks: Shaped[np.ndarray, "B S *frame"], taus: Float[Tensor, " M"]) -> Float[Tensor, "B A M"]:
+        """Predict quantiles of the returns of all actions, in raw rewards."""
+        return self.evaluated.quantiles(self._on_device(stacks), taus.to(self.device)) * self.unit.value
+
+    @torch.no_grad()
+    def bonus(self, stacks: Shaped[np.ndarray, "B S *frame"]) -> Float[Tensor, "B A"]:
+        """Compute the exploration bonuses of all actions, in raw rewards and before they are weighted."""
+        return self.explorer.bonus(self._on_device(stacks), None) * self.unit.value
+
+    def _on_device(self, stacks: Shaped[np.ndarray, "B S *frame"]) -> Shaped[Tensor, "B S *frame"]:
+        return torch.from_numpy(stacks).to(self.device)
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that was learned, by name."""

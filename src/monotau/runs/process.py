@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ SIGNALS = tuple(number for number in (signal.SIGINT, signal.SIGTERM, HANGUP) if 
 GRACE_SECONDS = 8.0
 """The longest time from the first signal to the exit."""
 
+PROBE_SECONDS = 0.05
+"""More than the longest time for which `is_held` may take the lock."""
+
 SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -31,7 +35,11 @@ def locked(directory: Path, what: str = "the run directory") -> Iterator[None]:
     The kernel releases the lock when the process ends, however it ends; the lock file may stay.
     """
     with open(directory / LOCK, "a+", opener=open_no_follow) as file:
-        if not try_lock(file):
+        mine = try_lock(file)
+        if not mine:  # it may only be `is_held` of another process, which takes microseconds
+            time.sleep(PROBE_SECONDS)
+            mine = try_lock(file)
+        if not mine:
             file.seek(0)
             holder = file.read(100).strip() or "another process"
             raise ConfigError(
