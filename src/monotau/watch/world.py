@@ -12,10 +12,11 @@ import numpy as np
 from jaxtyping import Bool, Shaped, UInt8
 
 from monotau.envs.atari import AtariVector
-from monotau.envs.catalog import MINATAR_PREFIX, OWN
+from monotau.envs.catalog import MINATAR_PREFIX
 from monotau.envs.make import RGB, EnvFactory
 from monotau.envs.masks import ACTION_MASK
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
+from monotau.own_envs import OWN
 from monotau.watch.drawing import draw_observation
 
 ACTION_NAMES: dict[str, tuple[str, ...]] = {
