@@ -10,7 +10,7 @@ run: $(STAMP)
 	$(BIN)/monotau train
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow" --ignore=tests/solving
+	$(BIN)/pytest -n 2 -rs -m "not slow" --ignore=tests/solving
 	MONOTAU_SHAPES=0 $(BIN)/pytest -n 2 -m "not slow" tests/solving
 
 test-all: test

@@ -44,6 +44,7 @@ def test_a_numbered_state_is_marked_and_cells_beyond_the_last_state_are_not_draw
         spaces.Box(-1, 1, (4,), np.float32),
         spaces.Box(0, 1, (5,), np.float32),
         spaces.Box(0, 1, (4, 9), np.float32),
+        spaces.Box(0, 1, (101, 101), np.float32),
         spaces.Discrete(MOST_CELLS + 1),
     ],
 )
