@@ -241,6 +241,7 @@ def test_weights_are_sent_when_due_and_only_to_actors_with_older_weights(ray, mo
     assert stage.newest.shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_hooks_run_in_this_process_and_end_the_actors(ray):
     asked, lines = [], []
 

@@ -20,7 +20,11 @@ def make(name: str = "ndqfn", learning_rate: float = 1e-3, **settings) -> DeepDp
     return taught(DeepDpe(**({"views": 3} | settings)), factory, online, target)
 
 
-@HEADS
+QUICK = ("ndqfn", "qr", "c51")
+"""Heads of the longest test in every run of the tests; the others are slow."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in SMALL_HEADS])
 def test_novelty_starts_at_one_and_falls_for_replayed_states(name):
     explorer, batch = make(name, learning_rate=5e-3), random_batch()
     assert torch.equal(explorer.novelty(batch.observations, None), torch.ones(9, 3))

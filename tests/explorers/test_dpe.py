@@ -132,7 +132,7 @@ def test_a_target_whose_quantiles_cross_leaves_a_bonus_that_cannot_be_learned_aw
 
 
 @HEADS
-@pytest.mark.parametrize("target", ["shared", "frozen"])
+@pytest.mark.parametrize("target", ["shared", pytest.param("frozen", marks=pytest.mark.slow)])
 def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
     learner, explorer = make(head, learning_rate=1e-2, target=target)
     batch, generator = random_batch(), torch.Generator().manual_seed(0)

@@ -154,7 +154,7 @@ def told(directory, resolved):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("preset", ["dqn", "ndqfn", "iqn"])
+@pytest.mark.parametrize("preset", ["dqn", "ndqfn", pytest.param("iqn", marks=pytest.mark.slow)])
 def test_a_dead_run_warns_once_and_not_again_after_resuming(preset, early, killed, tmp_path, monkeypatch):
     resolved = short_run(preset)
     text = told(tmp_path / "whole", resolved)

@@ -242,7 +242,7 @@ def test_nan_quantiles_count_as_crossing():
 CALLS = """
 from monotau import Agent, ConfigError
 import numpy as np
-for call in (lambda: Agent(None), lambda: Agent(3), lambda: Agent("CartPole-v1").learn(1e2)):
+for call in (lambda: Agent(None), lambda: Agent(3), lambda: Agent("CartPole-v1").learn(1.5)):
     try:
         call()
     except ConfigError as error:
@@ -258,5 +258,5 @@ def test_without_type_checks_users_get_readable_errors_and_may_pass_numpy_number
     lines = done.stdout.splitlines()
     assert lines[0] == "env is None, but must be an id, a gymnasium.Env or a callable that makes one."
     assert lines[1].startswith("env is 3, but must be")
-    assert lines[2].startswith("total_steps is 100.0, but must be a positive multiple")
+    assert lines[2].startswith("total_steps is 1.5, but must be a positive multiple")
     assert lines[3] == "3 0.5"

@@ -202,7 +202,7 @@ def test_a_second_signal_during_the_exit_keeps_the_exit_code(tmp_path):
 import os, signal, time
 from monotau.cli import main
 import monotau.runs.command
-def train(*_):
+def train(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
 monotau.runs.command.train_into = train
