@@ -72,7 +72,7 @@ def cpu_seconds(process: int) -> float:
 def speed_of_training(folder: Path, steps: int, *, watched: bool) -> float:
     """Train for some steps, and return the updates per second after the random start."""
     words = [sys.executable, "-m", "monotau", "train", "--out", str(folder), "--steps", str(steps)]
-    words += ["--iteration-steps", "1000", "--log-every-steps", "500", "--evaluation.episodes", "1"]
+    words += ["--iteration-steps", "2000", "--log-every-steps", "500", "--evaluation.episodes", "1"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as training:  # noqa: S603
         if watched:
             while not list(folder.glob("checkpoints/*/agent.json")):
