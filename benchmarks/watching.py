@@ -69,19 +69,29 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def speed_of_training(folder: Path, steps: int, *, watched: bool) -> float:
-    """Train for some steps, and return the updates per second after the random start."""
+def rates_of_training(folder: Path, steps: int, *, watched: bool) -> tuple[list[float], int]:
+    """Train for some steps; return the updates per second of each log line, and how many lines came before the viewer.
+
+    Starting a viewer and a browser takes seconds of CPU time, which are not what watching costs.
+    """
     words = [sys.executable, "-m", "monotau", "train", "--out", str(folder), "--steps", str(steps)]
-    words += ["--iteration-steps", "1000", "--log-every-steps", "500", "--evaluation.episodes", "1"]
+    words += ["--iteration-steps", "2000", "--log-every-steps", "500", "--evaluation.episodes", "1"]
+    before = 0
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as training:  # noqa: S603
         if watched:
             while not list(folder.glob("checkpoints/*/agent.json")):
                 time.sleep(0.1)
             with watching(folder):
+                time.sleep(WARM_SECONDS)
+                before = len(rates_in(folder)) + 1  # the line that is being measured began before
                 training.wait()
+    return rates_in(folder), before
+
+
+def rates_in(folder: Path) -> list[float]:
+    """Return the updates per second of a run's log lines."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    rates = [line["updates_per_second"] for line in lines if line["kind"] == "train" and line.get("updates_per_second")]
-    return float(statistics.median(rates[len(rates) // 3 :]))
+    return [line["updates_per_second"] for line in lines if line["kind"] == "train" and line.get("updates_per_second")]
 
 
 def main() -> None:
@@ -102,11 +112,11 @@ def main() -> None:
     pairs = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(given.rounds):
-            alone, watched = (
-                speed_of_training(Path(folder) / f"{number}-{viewer}", given.steps, watched=viewer)
-                for viewer in (False, True)
-            )
-            pairs.append((alone, watched))
+            alone, _ = rates_of_training(Path(folder) / f"{number}-alone", given.steps, watched=False)
+            watched, before = rates_of_training(Path(folder) / f"{number}-watched", given.steps, watched=True)
+            if before >= min(len(alone), len(watched)):
+                raise SystemExit("the training ended before the page was there; use more --steps")
+            pairs.append((statistics.median(alone[before:]), statistics.median(watched[before:])))
     if pairs:
         result["updates_per_second"] = [[round(rate, 1) for rate in pair] for pair in pairs]
         result["cost_of_a_viewer"] = round(1 - statistics.median(watched / alone for alone, watched in pairs), 3)

@@ -25,7 +25,7 @@ from monotau.watch.session import Session
 from monotau.watch.source import Source
 from monotau.watch.world import LARGEST_SEED
 
-POLITENESS = 5
+POLITENESS = 10
 """Added to the priority number of the process, so that a training on the same machine goes first."""
 
 
