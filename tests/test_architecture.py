@@ -22,7 +22,8 @@ ORDER = [
     *("runs.files", "runs.layout", "runs.tensors", "runs.tensorboard", "runs.metrics", "runs.manifest"),
     *("runs.process", "runs.provenance", "runs.progress", "distributed", "runs.memory", "runs.agent_files"),
     *("export", "report.plotting", "report.quantile_plots"),
-    *("agent", "results", "runs", "report", "suites", "runs.command", "api", "cli", "__init__", "__main__"),
+    *("agent", "results", "runs", "audit.curves", "audit.measures", "audit.claims", "audit.summary", "report", "audit"),
+    *("suites", "runs.command", "api", "cli", "__init__", "__main__"),
 ]
 """Packages and modules; each may import only those before it. A module may be listed apart from its package."""
 

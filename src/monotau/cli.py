@@ -1,4 +1,4 @@
-"""The command line: train, suite, evaluate, export, scores, report, card and list.
+"""The command line: train, suite, evaluate, audit, export, scores, report, card and list.
 
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
@@ -19,6 +19,7 @@ monotau: distributional reinforcement learning with quantile functions that cann
   monotau train [PRESET] [--env ID] [--steps N] [--seed S] [--out DIR]   train an agent and plot its results
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
+  monotau audit DIR... [--states N] [--rollouts N] [--out DIR]           measure how true learned distributions are
   monotau export DIR [--out FILE] [--format onnx|torch] [--best]         write an agent as one graph
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
   monotau report RUNS... --out DIR                                       write a page with curves and tables of runs
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from monotau.runs.process import Stopped
 
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands = {"train": _train, "evaluate": _evaluate, "export": _export, "suite": _suite}
+    commands = {"train": _train, "evaluate": _evaluate, "audit": _audit, "export": _export, "suite": _suite}
     commands |= {"scores": _scores, "report": _report, "card": _card, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
@@ -89,6 +90,13 @@ def _evaluate(words: list[str], console: "Console") -> None:
     from monotau.runs.command import evaluate
 
     evaluate(words, console)
+
+
+def _audit(words: list[str], console: "Console") -> None:
+    from monotau.audit.command import AuditCommand, audit
+    from monotau.config.command_line import parse
+
+    audit(parse(AuditCommand, words, "monotau audit"), console)
 
 
 def _export(words: list[str], console: "Console") -> None:

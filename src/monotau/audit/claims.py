@@ -1,12 +1,12 @@
 """Claims of an agent on two actions of one state, tested by permutation with control of false discoveries.
 
-An agent claims that one action is better (a higher mean) or less risky (a higher CVaR) than another, by a gap g. A claim
-is refuted if the returns show a gap significantly below g / 2, and confirmed if they show one significantly above 0 and
-it is not refuted.
+An agent claims that one action is better (a higher mean) or safer (a higher CVaR) than another, by a gap g. A claim is
+refuted if the returns show a gap significantly below g / 2, and confirmed if they show one significantly above 0 and it
+is not refuted.
 
-The tests permute the returns of both actions, after those of one were shifted by the gap in question. Their statistic is
-divided by its standard error, so the level is right for large samples even if the distributions differ in shape (Chung
-and Romano 2013, doi 10.1214/13-AOS1090), and exactly right if they differ by a shift only. The mean is CVaR(1).
+The tests permute the returns of both actions, after those of one were shifted by the gap in question. Their statistic
+is divided by its standard error, so the level is right for large samples even if the distributions differ in shape
+(Chung and Romano 2013, doi 10.1214/13-AOS1090), and exactly right if they differ by a shift only. The mean is CVaR(1).
 """
 
 import math

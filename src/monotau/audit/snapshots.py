@@ -1,6 +1,7 @@
 """Environments that return to an earlier state: by copies, by the emulator's states, or by methods of their own."""
 
 import copy
+import os
 import random
 import warnings
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ import numpy as np
 from gymnasium.wrappers import TimeLimit
 from jaxtyping import Bool, Shaped
 
-from monotau.envs.atari import PROTOCOLS, StickyFrames, is_atari, single_game
+from monotau.envs.atari import PROTOCOLS, is_atari, single_game
 from monotau.envs.checked import Checked, close
 from monotau.envs.make import EnvFactory
 from monotau.envs.masks import ACTION_MASK
@@ -118,7 +119,8 @@ def check_replay(snapshots: Snapshots, name: str, actions: int) -> None:
         continued = _trace(snapshots.resume(state, None), seen, actions, 2)
     except Exception as error:  # third-party code may raise anything
         raise ConfigError(
-            f"{name} cannot be restored from a snapshot: {_reason(error)}; give it methods snapshot() and restore(state)."
+            f"{name} cannot be restored from a snapshot: {in_one_line(error).rstrip('.')[:200]}; give it methods "
+            "snapshot() and restore(state)."
         ) from None
     game.close()
     for what, one, other in (("continues", original, continued), ("repeats", once, again)):
@@ -129,17 +131,14 @@ def check_replay(snapshots: Snapshots, name: str, actions: int) -> None:
             )
 
 
-def _reason(error: Exception) -> str:
-    return in_one_line(error).rstrip(".")[:200]
-
-
 def _any_action(seen: Seen, actions: int, rng: np.random.Generator) -> int:
     return int(rng.choice(actions if seen.mask is None else np.flatnonzero(seen.mask)))
 
 
 def _trace(game: Game, seen: Seen, actions: int, key: int) -> list[Seen]:
     """Play random actions, the same ones for the same key."""
-    rng, trace = np.random.default_rng(key), []
+    rng = np.random.default_rng(key)
+    trace: list[Seen] = []
     while len(trace) < CHECKED_STEPS and not seen.over:
         seen = game.step(_any_action(seen, actions, rng))
         trace.append(seen._replace(frame=seen.frame.copy()))
@@ -148,10 +147,14 @@ def _trace(game: Game, seen: Seen, actions: int, key: int) -> list[Seen]:
 
 def _first_difference(one: Sequence[Seen], other: Sequence[Seen]) -> int | None:
     for step, (first, second) in enumerate(zip(one, other, strict=False), start=1):
-        same = np.array_equal(first.frame, second.frame) and np.array_equal(first.mask, second.mask)  # None equals None
+        same = np.array_equal(first.frame, second.frame) and _same_mask(first.mask, second.mask)
         if not same or first[2:] != second[2:]:
             return step
     return None if len(one) == len(other) else min(len(one), len(other)) + 1
+
+
+def _same_mask(one: Bool[np.ndarray, " A"] | None, other: Bool[np.ndarray, " A"] | None) -> bool:
+    return one is other if one is None or other is None else np.array_equal(one, other)
 
 
 def reseed(generators: Iterable[Generators], seed: int) -> None:
@@ -191,6 +194,7 @@ class CheckedGame(Game):
 
     def picture(self) -> Shaped[np.ndarray, "H W 3"] | None:
         """Draw a copy, because drawing may leave objects behind that cannot be copied."""
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame then needs no screen
         with suppress(Exception), warnings.catch_warnings(action="ignore"):
             env = copy.deepcopy(self.env).unwrapped
             env.render_mode = "rgb_array"
@@ -322,8 +326,8 @@ class EmulatorGame(Game):
     """One Atari game."""
 
     def __init__(self, env_id: str, protocol: str) -> None:
-        self.env: Any = single_game(env_id, protocol)
-        self.sticky: StickyFrames = self.env.env
+        env: Any = single_game(env_id, protocol)
+        self.env, self.sticky = env, env.env
         self.life_loss = PROTOCOLS[protocol].life_loss
 
     @property

@@ -115,8 +115,8 @@ class StickyFrames(gym.Wrapper):
 def single_game(env_id: str, protocol: str) -> gym.Env:
     """Make one game whose emulator can be reached, with the frames of `AtariVector` but without a limit of its length.
 
-    Actions stick by a generator of this process instead of the emulator's, which could not be seeded without loading the
-    game again. If there are no-ops at reset, there is at least one.
+    Actions stick by a generator of this process instead of the emulator's, which could not be seeded without loading
+    the game again. If there are no-ops at reset, there is at least one.
     """
     rom_of(env_id)
     import ale_py
@@ -134,7 +134,10 @@ def single_game(env_id: str, protocol: str) -> gym.Env:
     )
     try:
         return gym.wrappers.AtariPreprocessing(
-            StickyFrames(emulator, rules.sticky), noop_max=rules.most_noops, frame_skip=FRAME_SKIP, screen_size=FRAME.shape[0]
+            StickyFrames(emulator, rules.sticky),
+            noop_max=rules.most_noops,
+            frame_skip=FRAME_SKIP,
+            screen_size=FRAME.shape[0],
         )
     except gym.error.DependencyNotInstalled as error:
         raise MissingExtra(
