@@ -18,9 +18,10 @@ from monotau.report.formatting import file_name, plural
 from monotau.report.page import FIGURES, PAGE, TABLES, Picture, Section, Table, to_html, to_markdown
 from monotau.report.plotting import COLOURS, WIDE, label, new_figure, render
 from monotau.report.sections.audit import (
-    COLUMNS,
+    CALIBRATION_AND_CLAIMS,
+    ERRORS,
     EXPLANATION,
-    audit_table,
+    audit_tables,
     calibration_picture,
     cell,
     histogram_picture,
@@ -117,8 +118,7 @@ def to_csv(audits: Sequence[AgentAudit]) -> str:
 def sections_of(audited: Sequence[Audited]) -> list[Section]:
     """Return the sections of the page."""
     summaries = [each.audit.summary for each in audited]
-    by_method = methods_table([each.audit for each in audited])
-    tables = [*([by_method] if len(by_method.rows) < len(audited) else []), audit_table(summaries)]
+    tables = [*methods_tables([each.audit for each in audited]), *audit_tables(summaries)]
     warnings = [
         f"{name_of(each)} in {each.env}: {each.unmeasured} of {each.pairs} audited actions are left out, because the "
         "environment truncated a rollout itself while rewards still counted."
@@ -144,19 +144,27 @@ def sections_of(audited: Sequence[Audited]) -> list[Section]:
     ]
 
 
-def methods_table(audits: Sequence[AgentAudit]) -> Table:
-    """Return one row for each method and environment: means over its agents."""
+def methods_tables(audits: Sequence[AgentAudit]) -> list[Table]:
+    """Return two tables with means over agents, one row for each method and environment, if any has several agents."""
     groups: dict[tuple[str, str], list[AgentAudit]] = {}
     for audit in audits:
         groups.setdefault((audit.summary.method, audit.summary.env), []).append(audit)
-    return Table(
-        caption="Methods: mean over agents, with the 95 % interval over the episodes of all of them.",
-        columns=("method", "environment", "agents", *COLUMNS.values()),
-        rows=[
-            (method, env, str(len(some)), *(cell(name, joined(some, name)) for name in COLUMNS))
-            for (method, env), some in groups.items()
-        ],
-    )
+    if len(groups) == len(audits):
+        return []
+    return [
+        Table(
+            caption=f"{caption}: mean over agents, with the 95 % interval over the episodes of all of them.",
+            columns=("method", "environment", "agents", *columns.values()),
+            rows=[
+                (*name, str(len(some)), *(cell(each, joined(some, each)) for each in columns))
+                for name, some in groups.items()
+            ],
+        )
+        for caption, columns in (
+            ("Errors by method", ERRORS),
+            ("Calibration and claims by method", CALIBRATION_AND_CLAIMS),
+        )
+    ]
 
 
 def claims_table(audits: Sequence[AgentAudit]) -> Table:
@@ -192,9 +200,9 @@ def worst_pictures(audited: Audited) -> list[Picture]:
         pair, found = audit.pairs[number], audit.found[number]
         chosen_by_agent = " (its choice)" if pair.greedy else ""
         caption = (
-            f"{name_of(audit.summary)} in {audit.summary.env}: action {pair.action}{chosen_by_agent} in step {pair.step} "
-            f"of an episode. W1 {found.w1:.3g}, by chance {found.noise:.3g}; mean learned {found.learned_mean:.3g}, "
-            f"measured {found.mean:.3g}; p = {found.p_value:.2g}."
+            f"{name_of(audit.summary)} in {audit.summary.env}: action {pair.action}{chosen_by_agent} in step "
+            f"{pair.step} of an episode. W1 {found.w1:.3g}, by chance {found.noise:.3g}; mean learned "
+            f"{found.learned_mean:.3g}, measured {found.mean:.3g}; p = {found.p_value:.2g}."
         )
         figure = _draw(pair.curve, pair.returns, audited.pictures.get(state))
         figures.append(Picture(name=f"{name}-{rank}", figure=figure, caption=caption))

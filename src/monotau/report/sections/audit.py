@@ -1,6 +1,6 @@
 """Audits of runs: learned return distributions compared with returns measured in the agent's own states."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -25,20 +25,22 @@ from monotau.runs.layout import AUDIT
 
 MAX_PANELS = 12
 
-COLUMNS = {
+ERRORS = {
     "w1_excess": "W1 above chance",
     "w1_relative": "in spreads",
     "bias": "bias of the mean",
     "cvar_excess": "error of CVaR(0.1)",
     "spread_excess": "error of the spread",
+    "crossing": "crossing, %",
+}
+CALIBRATION_AND_CLAIMS = {
     "calibration_error": "calibration error",
     "inconsistent": "inconsistent actions, %",
-    "crossing": "crossing, %",
     "refuted": "claims refuted, %",
-    "reversed": "of these reversed, %",
+    "reversed": "claims reversed, %",
     "confirmed": "claims confirmed, %",
 }
-"""Measures in tables."""
+"""Measures of the two tables, each of which fits on the page."""
 SHARES = ("inconsistent", "crossing", "refuted", "reversed", "confirmed")
 
 EXPLANATION = (
@@ -69,7 +71,7 @@ def audit_sections(comparison: RunComparison, notify: Notify) -> list[Section]:
         return []
     text = EXPLANATION + (f" Could not be read: {method_list(failed)}." if failed else "")
     pictures = [calibration_picture(found), histogram_picture(found)] if found else []
-    return [Section(title="Audit", text=text, pictures=pictures, tables=[audit_table(found)] if found else [])]
+    return [Section(title="Audit", text=text, pictures=pictures, tables=audit_tables(found) if found else [])]
 
 
 def name_of(summary: AuditSummary) -> str:
@@ -86,25 +88,34 @@ def cell(name: str, estimate: Estimate | None) -> str:
     return f"{format_number(factor * estimate.value)} [{format_number(factor * low)}, {format_number(factor * high)}]"
 
 
-def audit_table(summaries: Sequence[AuditSummary]) -> Table:
-    """Return one row for each agent."""
-    return Table(
-        caption="Audits: value and 95 % interval over episodes. W1 and errors are in units of return, or in standard "
-        "deviations of all returns of the audit (in spreads).",
-        columns=("agent", "environment", "states", "rollouts", "strong claims", *COLUMNS.values(), "not measured"),
-        rows=[
-            (
-                name_of(each),
-                each.env,
-                str(each.states),
-                str(each.rollouts),
-                str(each.claims),
-                *(cell(name, each.estimate(name) if name in each.measures else None) for name in COLUMNS),
-                f"{each.unmeasured} of {each.pairs}" if each.unmeasured else "-",
-            )
-            for each in summaries
-        ],
-    )
+def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
+    """Return two tables with one row for each agent."""
+
+    def cells(each: AuditSummary, names: Iterable[str]) -> list[str]:
+        return [cell(name, each.estimate(name) if name in each.measures else None) for name in names]
+
+    agents = [(each, (name_of(each), each.env)) for each in summaries]
+    return [
+        Table(
+            caption="Errors of learned distributions, in units of return or in standard deviations of all returns of "
+            "the audit (spreads): value and 95 % interval over episodes.",
+            columns=("agent", "environment", "states", "rollouts", *ERRORS.values()),
+            rows=[(*name, str(each.states), str(each.rollouts), *cells(each, ERRORS)) for each, name in agents],
+        ),
+        Table(
+            caption="Calibration and claims.",
+            columns=("agent", "environment", "strong claims", *CALIBRATION_AND_CLAIMS.values(), "not measured"),
+            rows=[
+                (
+                    *name,
+                    str(each.claims),
+                    *cells(each, CALIBRATION_AND_CLAIMS),
+                    f"{each.unmeasured} of {each.pairs}" if each.unmeasured else "-",
+                )
+                for each, name in agents
+            ],
+        ),
+    ]
 
 
 def _by_env(summaries: Sequence[AuditSummary]) -> dict[str, list[AuditSummary]]:
