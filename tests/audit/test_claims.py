@@ -109,7 +109,9 @@ def test_claims_are_confirmed_reversed_or_left_open():
 
 def test_equal_returns_decide_a_claim():
     def claim(high, low, gap):
-        return Claim(state=0, kind="safer", high=action(0, gap, 0.0, [high] * 16), low=action(1, 0.0, 0.0, [low] * 16), gap=gap)
+        return Claim(
+            state=0, kind="safer", high=action(0, gap, 0.0, [high] * 16), low=action(1, 0.0, 0.0, [low] * 16), gap=gap
+        )
 
     right, wrong, none = judge([claim(3, 1, 2.0), claim(1, 3, 2.0), claim(1, 1, 2.0)], np.random.default_rng(0))
     assert (right.confirmed, right.refuted) == (True, False)

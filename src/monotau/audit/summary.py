@@ -71,7 +71,7 @@ class AuditSummary:
     """Standard deviation of all returns of the audit, the unit of relative numbers."""
     claims: int
     """Number of strong claims that were tested."""
-    measures: dict[str, tuple[float, float, float]]
+    measures: dict[str, tuple[float, ...]]
     """Value and ends of the 95 % interval of each measure."""
     levels: tuple[float, ...]
     shares: tuple[float, ...]
