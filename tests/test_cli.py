@@ -69,7 +69,10 @@ def one_line(err):
 
 
 REFUSED = [
-    (["fly"], "the command 'fly' is unknown. Allowed: card, evaluate, export, list, report, scores, suite, train."),
+    (
+        ["fly"],
+        "the command 'fly' is unknown. Allowed: audit, card, evaluate, export, list, report, scores, suite, train.",
+    ),
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
     (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),

@@ -19,6 +19,7 @@ TIERS: list[tuple[str, list[tuple[str, str]]]] = [
         COMMANDS,
         [
             ("suites", "grids of runs: local, Ray, Slurm"),
+            ("audit", "distributions against rollouts"),
             ("report", "one page about many runs"),
         ],
     ),

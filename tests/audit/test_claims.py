@@ -46,7 +46,8 @@ def test_the_statistics_agree_with_a_twin(alpha):
     rng = np.random.default_rng(4)
     high, low = rng.normal(5, 1, 20), rng.exponential(2, 20)
     shuffled = rng.permuted(np.tile(np.arange(40) < 20, (6, 1)), axis=1)
-    observed, permuted = claims._Permutations(shuffled, alpha)._statistics(high, low)
+    observed, permuted, guarded = claims._Permutations(shuffled, alpha, 0.0)._statistics(high, low)
+    assert guarded == observed
     assert observed == pytest.approx(naive_statistic(high, low, alpha))
     pooled = np.sort(np.concatenate([high, low]))
     assert permuted == pytest.approx([naive_statistic(pooled[each], pooled[~each], alpha) for each in shuffled])
@@ -71,7 +72,7 @@ def verdicts(gap, difference, kind="better", spreads=(1.0, 1.0), count=40, rollo
         )
         for state in range(count)
     ]
-    return judge(some, rng)
+    return judge(some, 1.0, rng)
 
 
 @pytest.mark.parametrize("kind", ["better", "safer"])
@@ -104,7 +105,7 @@ def test_claims_are_confirmed_reversed_or_left_open():
     assert all(each.refuted and not each.confirmed and not each.reversed for each in exaggerated)
     undecided = [not each.refuted and not each.confirmed for each in verdicts(0.2, 0.1, rollouts=8)]
     assert np.mean(undecided) > 0.9
-    assert judge([], np.random.default_rng(0)) == []
+    assert judge([], 1.0, np.random.default_rng(0)) == []
 
 
 def test_equal_returns_decide_a_claim():
@@ -113,7 +114,22 @@ def test_equal_returns_decide_a_claim():
             state=0, kind="safer", high=action(0, gap, 0.0, [high] * 16), low=action(1, 0.0, 0.0, [low] * 16), gap=gap
         )
 
-    right, wrong, none = judge([claim(3, 1, 2.0), claim(1, 3, 2.0), claim(1, 1, 2.0)], np.random.default_rng(0))
+    some = [claim(3, 1, 2.0), claim(1, 3, 2.0), claim(1, 1, 2.0)]
+    right, wrong, none = judge(some, 0.1, np.random.default_rng(0))
     assert (right.confirmed, right.refuted) == (True, False)
     assert (wrong.refuted, wrong.reversed) == (True, True)
     assert (none.refuted, none.reversed, none.confirmed) == (True, False, False)
+
+
+@pytest.mark.parametrize(("kind", "unseen"), [("better", 1.0 / 64), ("safer", 1.0 / 6.4)])
+def test_equal_returns_do_not_rule_out_a_rare_one(kind, unseen):
+    """One return of a spread among 64 that were not seen moves the mean by 1/64, and CVaR(0.1) by 1/6.4."""
+
+    def refuted(gap):
+        zeros = [0.0] * 64
+        claim = Claim(state=0, kind=kind, high=action(0, gap, 0.1, zeros), low=action(1, 0.0, 0.1, zeros), gap=gap)
+        return judge([claim], 1.0, np.random.default_rng(0))[0].refuted
+
+    needed = 2 * 1.645 * math.sqrt(2) * unseen  # at the level of 5 %
+    assert refuted(1.01 * needed)
+    assert not refuted(0.99 * needed)

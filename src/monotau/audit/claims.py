@@ -7,11 +7,15 @@ is not refuted.
 The tests permute the returns of both actions, after those of one were shifted by the gap in question. Their statistic
 is divided by its standard error, so the level is right for large samples even if the distributions differ in shape
 (Chung and Romano 2013, doi 10.1214/13-AOS1090), and exactly right if they differ by a shift only. The mean is CVaR(1).
+
+If most returns are equal, a sample cannot rule out a rare return that it does not contain. A p-value is therefore at
+least that of a normal test whose standard errors allow for one such return in each sample, at a distance of `scale`.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -23,6 +27,7 @@ FALSE_DISCOVERIES = 0.05
 """Largest expected share of false ones among the claims that are found refuted, or confirmed."""
 STRONG = 0.25
 """Share of the claims of each kind that count as strong: those with the largest gap relative to the learned spread."""
+NORMAL = NormalDist()
 KINDS = {"better": 1.0, "safer": ALPHA}
 """Kinds of claims, with the share of worst returns whose mean is said to be higher."""
 
@@ -90,13 +95,13 @@ def _claim(state: int, kind: str, one: ActionReturns, other: ActionReturns) -> C
     return Claim(state=state, kind=kind, high=high, low=low, gap=abs(gap))
 
 
-def judge(claims: Sequence[Claim], rng: np.random.Generator) -> list[Verdict]:
-    """Test all claims of an agent."""
+def judge(claims: Sequence[Claim], scale: float, rng: np.random.Generator) -> list[Verdict]:
+    """Test all claims of an agent; `scale` is the standard deviation of all of its returns."""
     if not claims:
         return []
     count = len(claims[0].high.returns)
     shuffled = rng.permuted(np.tile(np.arange(2 * count) < count, (PERMUTATIONS, 1)), axis=1)
-    tests = {alpha: _Permutations(shuffled, alpha) for alpha in KINDS.values()}
+    tests = {alpha: _Permutations(shuffled, alpha, scale) for alpha in KINDS.values()}
     p_values = np.array([tests[KINDS[claim.kind]].p_values(claim) for claim in claims])  # claims 3
     found = np.stack([discoveries(column) for column in p_values.T], axis=1)
     return [
@@ -147,33 +152,45 @@ class _Tails:
 class _Permutations:
     """Permutation tests of differences in CVaR(alpha), with the same permutations for all claims."""
 
-    def __init__(self, shuffled: Bool[np.ndarray, "P N"], alpha: float) -> None:
-        self._alpha = alpha
+    def __init__(self, shuffled: Bool[np.ndarray, "P N"], alpha: float, scale: float) -> None:
+        self._alpha, self._scale = alpha, scale
         self._one, self._other = _Tails(shuffled, alpha), _Tails(~shuffled, alpha)
 
     def p_values(self, claim: Claim) -> tuple[float, float, float]:
         """Return the p-values of: the gap is below half of what is claimed; it is above 0; it is below 0."""
-        observed, permuted = self._statistics(claim.high.returns - claim.gap / 2, claim.low.returns)
-        refuted = (permuted <= observed).sum()
-        observed, permuted = self._statistics(claim.high.returns, claim.low.returns)
-        confirmed, other_way = (permuted >= observed).sum(), (permuted <= observed).sum()
-        refuted, confirmed, other_way = ((1 + count) / (1 + len(permuted)) for count in (refuted, confirmed, other_way))
-        return float(refuted), float(confirmed), float(other_way)
+        below_half, _ = self._tails(claim.high.returns - claim.gap / 2, claim.low.returns)
+        below_zero, above_zero = self._tails(claim.high.returns, claim.low.returns)
+        return below_half, above_zero, below_zero
+
+    def _tails(self, high: Float[np.ndarray, " R"], low: Float[np.ndarray, " R"]) -> tuple[float, float]:
+        """Return the p-values of: the first sample comes from lower returns than the second; from higher ones."""
+        observed, permuted, normal = self._statistics(high, low)
+        lower, higher = (
+            (1 + int(count)) / (1 + len(permuted))
+            for count in ((permuted <= observed).sum(), (permuted >= observed).sum())
+        )
+        return max(lower, NORMAL.cdf(normal)), max(higher, NORMAL.cdf(-normal))
 
     def _statistics(
         self, high: Float[np.ndarray, " R"], low: Float[np.ndarray, " R"]
-    ) -> tuple[float, Float[np.ndarray, " P"]]:
-        """Return the standardised difference of the two samples, and that of each permutation."""
+    ) -> tuple[float, Float[np.ndarray, " P"], float]:
+        """Return the standardised difference of the samples, that of each permutation, and one with larger errors."""
         pooled = np.concatenate([high, low])
         order = np.argsort(pooled, kind="stable")
-        # Sums of squares lose their digits far from 0; the scale does not change the statistic.
-        values = (pooled[order] - pooled.mean()) / (pooled.std() or 1.0)
+        unit = float(pooled.std()) or 1.0
+        # Sums of squares lose their digits far from 0; the unit does not change the statistic.
+        values = (pooled[order] - pooled.mean()) / unit
         is_high = (order < len(high))[None]
-        observed = _standardised(values, _Tails(is_high, self._alpha), _Tails(~is_high, self._alpha))
-        return float(observed[0]), _standardised(values, self._one, self._other)
+        tails = _Tails(is_high, self._alpha), _Tails(~is_high, self._alpha)
+        unseen = 2 * (self._scale / (unit * self._alpha * len(high))) ** 2
+        observed, guarded = (_standardised(values, *tails, more) for more in (0.0, unseen))
+        return float(observed[0]), _standardised(values, self._one, self._other), float(guarded[0])
 
 
-def _standardised(values: Float[np.ndarray, " N"], one: _Tails, other: _Tails) -> Float[np.ndarray, " P"]:
+def _standardised(
+    values: Float[np.ndarray, " N"], one: _Tails, other: _Tails, more: float = 0.0
+) -> Float[np.ndarray, " P"]:
+    """Return differences in units of their standard errors, whose squares are larger by `more`."""
     (first, first_error), (second, second_error) = one.estimates(values), other.estimates(values)
-    statistics = (first - second) / np.sqrt(first_error + second_error + 1e-12)
+    statistics = (first - second) / np.sqrt(first_error + second_error + more + 1e-12)
     return np.asarray(np.round(statistics, 9))  # sums in another order differ in the last digits, and are ties

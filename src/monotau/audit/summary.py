@@ -155,7 +155,7 @@ def summarise(about: Mapping[str, Any], pairs: Sequence[Pair], seed: int) -> Age
     drawn = {name: resampling.means(values, weights) for name, values in columns.items()}
     below = np.stack([resampling.means(share, weights) for share in shares_below(pits).T], axis=1)  # replicates L
     drawn["calibration_error"] = np.abs(below - LEVELS).mean(axis=1)
-    verdicts = _verdicts(kept, found, seed)
+    verdicts = _verdicts(kept, found, spread, seed)
     drawn |= _claim_shares(verdicts, kept, resampling)
     low, high = interval_of(below[1:])
     summary = AuditSummary(
@@ -219,7 +219,7 @@ class Resampling:
         return np.asarray((self._times @ sums) / np.maximum(self._times @ totals, 1e-300))
 
 
-def _verdicts(pairs: Sequence[Pair], found: Sequence[Measures], seed: int) -> list[Verdict]:
+def _verdicts(pairs: Sequence[Pair], found: Sequence[Measures], scale: float, seed: int) -> list[Verdict]:
     states: dict[int, list[ActionReturns]] = {}
     for pair, each in zip(pairs, found, strict=True):
         own = ActionReturns(
@@ -230,7 +230,7 @@ def _verdicts(pairs: Sequence[Pair], found: Sequence[Measures], seed: int) -> li
             returns=pair.returns,
         )
         states.setdefault(pair.state, []).append(own)
-    return judge(strong_claims([*states.values()]), numpy_stream(seed, "audit claims"))
+    return judge(strong_claims([*states.values()]), scale, numpy_stream(seed, "audit claims"))
 
 
 def _claim_shares(
