@@ -85,7 +85,8 @@ def cell(name: str, estimate: Estimate | None) -> str:
         return "-"
     factor = 100 if name in SHARES else 1
     low, high = estimate.interval or (estimate.value, estimate.value)
-    return f"{format_number(factor * estimate.value)} [{format_number(factor * low)}, {format_number(factor * high)}]"
+    ends = (f"{factor * end:.0f}" if abs(factor * end) >= 100 else f"{factor * end:.2g}" for end in (low, high))
+    return f"{format_number(factor * estimate.value)} [{', '.join(ends)}]"
 
 
 def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
@@ -99,8 +100,8 @@ def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
         Table(
             caption="Errors of learned distributions, in units of return or in standard deviations of all returns of "
             "the audit (spreads): value and 95 % interval over episodes.",
-            columns=("agent", "environment", "states", "rollouts", *ERRORS.values()),
-            rows=[(*name, str(each.states), str(each.rollouts), *cells(each, ERRORS)) for each, name in agents],
+            columns=("agent", "environment", "states x rollouts", *ERRORS.values()),
+            rows=[(*name, f"{each.states} x {each.rollouts}", *cells(each, ERRORS)) for each, name in agents],
         ),
         Table(
             caption="Calibration and claims.",
