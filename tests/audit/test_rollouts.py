@@ -92,15 +92,27 @@ class Steady(gym.Env):
         return np.zeros(1, np.float32), 3.0, False, False, {}
 
 
-def test_a_rollout_ends_when_rewards_no_longer_count_and_the_agent_estimates_the_rest():
+def test_a_rollout_ends_when_rewards_no_longer_count_and_the_agent_estimates_the_rest(monkeypatch):
     settings = {"gamma": 0.9, "env_settings": {"max_episode_steps": 5}, "replay": {"reward_clip": 2.0}}
-    player, visits, audits = audited(Steady, rollouts=8, settings=settings)
-    steps = math.ceil(math.log(NEGLIGIBLE) / math.log(0.9))
+    player, snapshots = prepared(Steady, **settings)
+    visits = visit(player, snapshots, 4, seed=3)
     assert max(each.step for each in visits) < 5  # visits keep to the time limit, rollouts do not
+    monkeypatch.setattr(player, "value", lambda stack, mask: 100.0)
+    audits = audit_states(player, snapshots, visits, rollouts=8)
+    steps = math.ceil(math.log(NEGLIGIBLE) / math.log(0.9))
     assert player.horizon == steps == 51
     assert (audits[0].steps == steps).all()
-    rest = 0.9**steps * float(player.agent.distribution([0.0]).mean().max())
-    assert audits[0].returns == pytest.approx(2 * (1 - 0.9**steps) / 0.1 + rest, abs=1e-5)
+    assert audits[0].returns == pytest.approx(2 * (1 - 0.9**steps) / 0.1 + 0.9**steps * 100)
+
+
+def test_the_estimate_of_the_rest_is_the_mean_of_the_best_allowed_action():
+    player, _ = prepared("CartPole-v1", return_scale=50.0)
+    means = player.agent.distribution([0.1, 0.2, 0.3, 0.4]).mean().numpy()
+    stack = np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)
+    assert player.value(stack, None) == pytest.approx(means.max(), rel=1e-4)
+    assert player.value(stack, np.array([True, False])) == pytest.approx(means[0], rel=1e-4)
+    assert player.value(stack, np.array([False, True])) == pytest.approx(means[1], rel=1e-4)
+    assert abs(means[0] - means[1]) > 1e-3 * abs(means).max()
 
 
 @pytest.mark.parametrize(("gamma", "steps"), [(0.0, 1), (0.99, 528), (1.0, 27_000), (0.99999, 27_000)])
