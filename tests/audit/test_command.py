@@ -12,7 +12,7 @@ from monotau.agent import Agent
 from monotau.audit import command, parts
 from monotau.audit.parts import Part, pack, pairs_of, parts_of, read_part, run_parts, unpack
 from monotau.cli import main
-from monotau.errors import EnvironmentFault, StorageFault
+from monotau.errors import ConfigError, EnvironmentFault, StorageFault
 from monotau.report.comparison import RunComparison
 from monotau.report.sections.audit import audit_sections, cell
 from monotau.results.methods import read_methods
@@ -239,6 +239,14 @@ def test_parts_are_read_as_they_were_written(audited, tmp_path):
     assert read_part(tmp_path / "short.npz", PART) is None
     with pytest.raises(ValueError, match="not a part of an audit"):
         unpack(b"PK\x03\x04")
+
+
+def test_a_part_without_its_environment_is_refused(tmp_path):
+    Agent(COIN, "ndqfn", **SMALL).save(tmp_path)
+    path = tmp_path / "agent.json"
+    path.write_text(path.read_text().replace(COIN, f"os:{COIN}"))
+    with pytest.raises(ConfigError, match=r"the environment of the agent in .* cannot be made"):
+        parts.run_part(replace(PART, agent=str(tmp_path)))
 
 
 class Broken:

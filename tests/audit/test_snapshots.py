@@ -2,6 +2,7 @@
 
 import copy
 import random
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +20,8 @@ from monotau.audit.snapshots import (
     time_limit,
 )
 from monotau.envs import EnvConfig, EnvFactory
-from monotau.errors import ConfigError, EnvironmentFault
+from monotau.envs.atari import single_game
+from monotau.errors import ConfigError, EnvironmentFault, MissingExtra
 from tests.support.envs import CountingEnv, MaskedEnv, factory
 
 
@@ -138,6 +140,15 @@ def test_the_emulator_can_be_restored(protocol):
     assert (one == other) == (protocol == "noop")  # without sticky actions nothing is random
     assert game.picture().shape == (210, 160, 3)
     game.close()
+
+
+def test_the_package_that_single_games_need_is_named(monkeypatch):
+    pytest.importorskip("ale_py")
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(
+        MissingExtra, match=r"^env.id is 'ALE/Pong-v5', but OpenCV, .* pip install opencv-python-headless"
+    ):
+        single_game("ALE/Pong-v5", "noop")
 
 
 @pytest.mark.parametrize(
