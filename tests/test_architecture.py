@@ -30,8 +30,8 @@ ORDER = [
         "runs.agent_files",
     ),
     *("export", "report.plotting", "report.quantile_plots"),
-    *("agent", "results", "runs", "report", "watch", "suites", "tuning", "runs.command", "api", "cli"),
-    *("__init__", "__main__"),
+    *("agent", "results", "runs", "audit.curves", "audit.measures", "audit.claims", "audit.summary", "report", "audit"),
+    *("watch", "suites", "tuning", "runs.command", "api", "cli", "__init__", "__main__"),
 ]
 """Packages and modules; each may import only those before it. A module may be listed apart from its package."""
 

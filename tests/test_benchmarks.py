@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from benchmarks import cells, classic, inventory, masks, peers, scales
+from benchmarks import audit, cells, classic, inventory, masks, peers, scales
 from benchmarks.atari_results import evaluations
 from benchmarks.cells import append, is_of, number, read_rows, run_cells
 from benchmarks.deep_sea import Search, greedy_return, solved_smaller
@@ -405,3 +405,20 @@ def test_parts_are_added_to_the_file_and_absent_libraries_are_named(tmp_path, mo
 
 def test_operations_of_a_linear_layer_are_two_for_each_weight_and_row():
     assert peers.onednn_operations((5, 3), (4, 3), None) == 2 * 5 * 3 * 4
+
+
+def test_agents_of_all_methods_and_seeds_are_trained_and_audited(tmp_path, monkeypatch, capsys):
+    trained = []
+
+    def train(directory, resolved, console):
+        trained.append((resolved.config.preset, resolved.config.env.id, resolved.config.seed, resolved.config.steps))
+        settings = {**SMALL, "head": {"hidden": 8}}
+        Agent(resolved.config.env.id, resolved.config.preset, resolved.config.seed, **settings).save(directory)
+
+    monkeypatch.setattr(audit, "train_into", train)
+    asked = ["--methods", "qr-dqn", "c51", "--envs", "monotau/Coin-v0", "--seeds", "1", "2", "--steps", "60"]
+    audit.main([*asked, "--states", "2", "--rollouts", "8", "--jobs", "1", "--out", str(tmp_path)])
+    assert trained == [(preset, "monotau/Coin-v0", seed, 60) for preset in ("qr-dqn", "c51") for seed in (1, 2)]
+    assert "| c51 | monotau/Coin-v0 | 2 |" in capsys.readouterr().out
+    assert {*audit.METHODS} <= {*PRESETS}
+    assert {*audit.STEPS} <= {env_id for env_id, _ in list_envs()}

@@ -73,7 +73,7 @@ def one_line(err):
 REFUSED = [
     (
         ["fly"],
-        "the command 'fly' is unknown. Allowed: card, evaluate, export, list, report, scores, suite, train,",
+        "the command 'fly' is unknown. Allowed: audit, card, evaluate, export, list, report, scores, suite, train,",
     ),
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),

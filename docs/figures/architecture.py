@@ -16,14 +16,8 @@ COMMANDS, RUNS, LOOP, PARTS, GROUND = "#f6dfc8", "#f3ecc2", "#cfe3f3", "#d5ebd8"
 TIERS: list[tuple[str, list[tuple[str, str]]]] = [
     (COMMANDS, [("cli", "the command line"), ("api", "train_agent")]),
     (COMMANDS, [("tuning", "the search for settings, with Optuna")]),
-    (
-        COMMANDS,
-        [
-            ("suites", "grids of runs: local, Ray, Slurm"),
-            ("watch", "live page and films"),
-            ("report", "one page about many runs"),
-        ],
-    ),
+    (COMMANDS, [("suites", "grids of runs: local, Ray, Slurm"), ("watch", "live page and films")]),
+    (COMMANDS, [("audit", "distributions against rollouts"), ("report", "one page about many runs")]),
     (
         RUNS,
         [

@@ -1,4 +1,4 @@
-"""The command line: train, watch, video, suite, tune, evaluate, export, scores, report, card and list.
+"""The command line: train, watch, video, suite, tune, evaluate, audit, export, scores, report, card and list.
 
 Each command imports its module when it is called: torch and matplotlib take seconds to load, and `list` needs neither.
 """
@@ -23,6 +23,7 @@ monotau: distributional reinforcement learning with quantile functions that cann
   monotau suite NAME|FILE [--out DIR] [--jobs N] [--dry-run]             run a grid of methods, games and seeds
   monotau tune ENV [--trials N] [--steps N] [--jobs N] [--out DIR]       search for good settings with Optuna
   monotau evaluate DIR [--episodes N] [--risk NAME]                      evaluate a trained agent
+  monotau audit DIR... [--states N] [--rollouts N] [--out DIR]           measure how true learned distributions are
   monotau export DIR [--out FILE] [--format onnx|torch] [--best]         write an agent as one graph
   monotau scores [RUNS...] [--constants {dqn_zoo,table1}]                Atari scores: published, and of your runs
   monotau report RUNS... --out DIR                                       write a page with curves and tables of runs
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None and not sys.flags.safe_path and not {"", here} & {*sys.path}:
         sys.path.insert(0, here)  # so that a module beside the user is found, as with python -m monotau
     commands = {"train": _train, "watch": _watch, "video": _video, "suite": _suite, "tune": _tune}
-    commands |= {"evaluate": _evaluate, "export": _export, "scores": _scores, "report": _report}
+    commands |= {"evaluate": _evaluate, "audit": _audit, "export": _export, "scores": _scores, "report": _report}
     commands |= {"card": _card, "list": _list}
     console = Console()
     if not words or words[0] in ("-h", "--help"):
@@ -97,6 +98,13 @@ def _evaluate(words: list[str], console: "Console") -> None:
     from monotau.runs.command import evaluate
 
     evaluate(words, console)
+
+
+def _audit(words: list[str], console: "Console") -> None:
+    from monotau.audit.command import AuditCommand, audit
+    from monotau.config.command_line import parse
+
+    audit(parse(AuditCommand, words, "monotau audit"), console)
 
 
 def _export(words: list[str], console: "Console") -> None:

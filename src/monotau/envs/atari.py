@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -88,6 +89,64 @@ def rom_of(env_id: str) -> str:
     if env_id not in games:
         raise unknown_id(env_id, games)
     return games[env_id]
+
+
+@final
+class StickyFrames(gym.Wrapper):
+    """Repeats the previous action with a given probability, drawn for every frame, as the emulator does."""
+
+    def __init__(self, env: gym.Env, probability: float) -> None:
+        super().__init__(env)
+        self.probability = probability
+        self.last_action: Any = 0
+        self.generator = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a game; a seed is also that of the generator."""
+        self.last_action = 0
+        if seed is not None:
+            self.generator = np.random.default_rng(seed)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Play one frame."""
+        if self.probability == 0 or self.generator.random() >= self.probability:
+            self.last_action = action
+        return self.env.step(self.last_action)
+
+
+def single_game(env_id: str, protocol: str) -> gym.Env:
+    """Make one game whose emulator can be reached, with the frames of `AtariVector` but without a limit of its length.
+
+    Actions stick by a generator of this process instead of the emulator's, which could not be seeded without loading
+    the game again. If there are no-ops at reset, there is at least one.
+    """
+    rom_of(env_id)
+    import ale_py
+
+    gym.register_envs(ale_py)
+    rules = PROTOCOLS[protocol]
+    emulator = gym.make(
+        env_id,
+        frameskip=1,
+        repeat_action_probability=0.0,
+        max_num_frames_per_episode=0,
+        full_action_space=False,
+        max_episode_steps=-1,
+        disable_env_checker=True,
+    )
+    try:
+        return gym.wrappers.AtariPreprocessing(
+            StickyFrames(emulator, rules.sticky),
+            noop_max=rules.most_noops,
+            frame_skip=FRAME_SKIP,
+            screen_size=FRAME.shape[0],
+        )
+    except gym.error.DependencyNotInstalled as error:
+        raise MissingExtra(
+            f"env.id is {env_id!r}, but OpenCV, which single games need, cannot be imported ({error.__cause__}); "
+            f"pip install opencv-python-headless"
+        ) from error
 
 
 @final

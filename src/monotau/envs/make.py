@@ -114,7 +114,7 @@ class EnvFactory:
             return AtariVector(self.config.id, num_envs, self.config.protocol, self.config.max_episode_steps)
         with warnings.catch_warnings(action="ignore"):
             try:
-                makers = [self._make_checked] * num_envs
+                makers = [self.make_one] * num_envs
                 vector = SyncVectorEnv(makers, copy=True, autoreset_mode=AutoresetMode.SAME_STEP)
             except Exception as error:  # third-party code, or environments with different spaces
                 reason = str(error) if isinstance(error, ConfigError) else in_one_line(error)
@@ -140,6 +140,10 @@ class EnvFactory:
                     env = rendering
         return Checked(env, self.observation_spec, self.action_sizes, masked=self._reads_masks)
 
+    def make_one(self) -> Checked:
+        """Return one new environment that checks what it returns; Atari games are only made as vectors."""
+        return Checked(self._make_one(), self.observation_spec, self.action_sizes, masked=self._reads_masks)
+
     def _check_count(self, setting: str, num_envs: int) -> None:
         if num_envs < 1:
             raise ConfigError(f"{setting} is {num_envs}, but must be at least 1.")
@@ -148,9 +152,6 @@ class EnvFactory:
                 f"{setting} is {num_envs}, but must be 1 if an environment object is passed; "
                 f"pass an id or a callable that makes it."
             )
-
-    def _make_checked(self) -> Checked:
-        return Checked(self._make_one(), self.observation_spec, self.action_sizes, masked=self._reads_masks)
 
     def _make_one(self) -> gym.Env:
         if self.source is None:

@@ -16,6 +16,7 @@ from monotau.errors import ConfigError, StorageFault
 from monotau.report.comparison import RunComparison
 from monotau.report.formatting import name_list, plural
 from monotau.report.page import PAGE, Notify, Section, check_output, write_report_files
+from monotau.report.sections.audit import audit_sections
 from monotau.report.sections.bonus import bonus_sections
 from monotau.report.sections.compare import improvement_sections, probability_sections, profile_sections
 from monotau.report.sections.crossing import crossing_sections, dead_increment_sections
@@ -43,6 +44,7 @@ SECTIONS: tuple[Callable[[RunComparison, Notify], list[Section]], ...] = (
     bonus_sections,
     dead_increment_sections,
     truth_sections,
+    audit_sections,
     solving_sections,
     provenance_sections,
     settings_sections,

@@ -21,6 +21,7 @@ CHECKPOINTS = "checkpoints"
 RESULT = "result.json"
 DIAGNOSIS = "diagnosis.json"
 EXTENSIONS = "extensions.json"
+AUDIT = "audit.json"  # written by `monotau audit`
 LOCK = ".lock"
 
 CONTENTS = {
