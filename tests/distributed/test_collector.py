@@ -101,6 +101,7 @@ def test_every_step_is_stored_once_and_each_lane_holds_one_environment_in_order(
     assert 0 < late["lag_updates"] <= 10 + IN_FLIGHT * 2 * 7 / 2 + 1
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_killed_is_replaced_and_no_step_is_missing(tmp_path, capsys):
     killed = []
 

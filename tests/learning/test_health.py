@@ -185,7 +185,9 @@ def test_a_dead_run_warns_once_and_not_again_after_resuming(preset, early, kille
     assert not any(tag.startswith("warning") for tag, _ in scalars(tmp_path / "cut"))
 
 
-@pytest.mark.parametrize("preset", ["dqn", "ndqfn-dpe", "iqn", "c51"])
+@pytest.mark.parametrize(
+    "preset", ["dqn", "ndqfn-dpe", *(pytest.param(name, marks=pytest.mark.slow) for name in ("iqn", "c51"))]
+)
 def test_a_short_healthy_run_does_not_warn(preset, early, tmp_path):
     assert "warning" not in told(tmp_path / "run", short_run(preset))
     assert read_json(tmp_path / "run" / "result.json")["warnings"] == []

@@ -216,7 +216,9 @@ def actions_of(agent: Agent) -> np.ndarray:
     return ring._actions[:600]
 
 
-@pytest.mark.parametrize("preset", FACTORS)
+@pytest.mark.parametrize(
+    "preset", [pytest.param(name, marks=pytest.mark.slow if name == "ndqfn-dpe-paper" else ()) for name in FACTORS]
+)
 def test_the_size_of_rewards_does_not_matter(preset):
     """The actions are the same, and all reported values scale with the rewards."""
     agents = {factor: learned(preset, factor) for factor in FACTORS[preset]}

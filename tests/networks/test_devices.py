@@ -87,7 +87,7 @@ def test_an_agent_on_another_device_predicts_is_saved_and_is_loaded(preset, tmp_
     Agent.load(tmp_path).predict(STATE)  # loads on the CPU, too
 
 
-@pytest.mark.parametrize("preset", ["ndqfn-deep-dpe", "rainbow"])
+@pytest.mark.parametrize("preset", [pytest.param("ndqfn-deep-dpe", marks=pytest.mark.slow), "rainbow"])
 def test_a_run_on_another_device_resumes_and_ends_like_an_uninterrupted_one(preset, tmp_path, monkeypatch):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     resolved = resolve(preset, BRIEF, {"steps": 32, "iteration_steps": 16})

@@ -166,7 +166,9 @@ def test_a_process_that_ignores_signals_ends_after_a_grace_period():
     assert time.perf_counter() - start < 10
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_the_program_stops_within_ten_seconds_and_names_its_last_checkpoint(number, code, tmp_path):
     words = [*SMALL_FLAGS, "--steps", "1000000", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(
