@@ -131,7 +131,11 @@ def test_a_target_whose_quantiles_cross_leaves_a_bonus_that_cannot_be_learned_aw
     assert rests["nc-qr"] < 0.1
 
 
-@HEADS
+@pytest.mark.parametrize(
+    "head",
+    [pytest.param(SMALL_HEADS[n], marks=() if n in ("ndqfn", "iqn", "c51") else pytest.mark.slow) for n in SMALL_HEADS],
+    ids=SMALL_HEADS,
+)
 @pytest.mark.parametrize("target", ["shared", pytest.param("frozen", marks=pytest.mark.slow)])
 def test_learning_moves_the_predictor_alone_towards_its_target(head, target):
     learner, explorer = make(head, learning_rate=1e-2, target=target)

@@ -107,7 +107,10 @@ def test_an_environment_without_pictures_is_said(call, tmp_path):
     assert "there is no drawing of monotau/Inventory-v0: only its distributions are shown" in error
 
 
-@pytest.mark.parametrize(("number", "host"), [(signal.SIGINT, "127.0.0.1"), (signal.SIGTERM, "0.0.0.0")])  # noqa: S104
+@pytest.mark.parametrize(
+    ("number", "host"),
+    [pytest.param(signal.SIGINT, "127.0.0.1", marks=pytest.mark.slow), (signal.SIGTERM, "0.0.0.0")],  # noqa: S104
+)
 def test_a_signal_ends_everything_and_another_host_is_warned_about(saved, tmp_path, number, host):
     with served(saved, folder=tmp_path, flags=("--host", host)) as (address, process):
         with urllib.request.urlopen(address) as answer:  # noqa: S310
