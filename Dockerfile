@@ -1,5 +1,5 @@
 # docker build -t monotau .
-# docker run --rm -v "$PWD/runs:/work/runs" monotau train --env CartPole-v1
+# docker run --rm -v "$PWD/runs:/home/monotau/runs" monotau train --env CartPole-v1
 FROM python:3.11-slim
 
 # g++ lets long runs compile their updates (the setting `compile`).
@@ -15,7 +15,7 @@ COPY src src
 RUN pip install --no-cache-dir --constraint constraints.txt --index-url "$TORCH_INDEX" torch \
  && pip install --no-cache-dir --constraint constraints.txt ".[$EXTRAS]"
 
-RUN useradd --create-home --uid 1000 monotau && mkdir -p /work/runs && chown -R monotau /work
+RUN useradd --create-home --uid 1000 monotau
 USER monotau
-WORKDIR /work
+WORKDIR /home/monotau
 ENTRYPOINT ["monotau"]
