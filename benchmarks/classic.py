@@ -9,7 +9,7 @@ CartPole, solved within 60,000 steps: `--preset all --envs CartPole-v1 --steps 6
 """
 
 import time
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 import numpy as np
@@ -89,15 +89,19 @@ def table(rows: Sequence[dict[str, str]]) -> list[str]:
     return lines
 
 
+def of_presets(about: str | None, out: str, *, steps: int, more: Sequence[str] = ()) -> ArgumentParser:
+    """Make a parser with the options of all tables of presets; `more` are further names for --preset."""
+    parser = arguments(about, out, only=False)
+    parser.add_argument("--preset", nargs="+", default=[DEFAULT_PRESET], choices=[*PRESETS, *more], help="presets")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)), help="seeds")
+    parser.add_argument("--steps", type=int, default=steps, help="steps per run")
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the requested cells, and print their table."""
-    parser = arguments(__doc__, "classic.csv", only=False)
-    parser.add_argument(
-        "--preset", nargs="+", default=[DEFAULT_PRESET], choices=[*PRESETS, "all"], help="presets, or all"
-    )
+    parser = of_presets(__doc__, "classic.csv", steps=100_000, more=["all"])
     parser.add_argument("--envs", nargs="+", default=list(TARGETS), help="Gymnasium ids")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)), help="seeds")
-    parser.add_argument("--steps", type=int, default=100_000, help="steps per run")
     parser.add_argument("--until", type=float, help="end a run at an evaluation that reaches this return")
     given = parser.parse_args(argv)
     print("\n".join(table(rows_of(train, cells_of(given), given.out, given.jobs))))

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks import classic
-from benchmarks.cells import Cell, arguments, is_of, number, rows_of
+from benchmarks.cells import Cell, is_of, number, rows_of
+from benchmarks.classic import of_presets
 from monotau import Agent
-from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.runs.metrics import Log
 from monotau.runs.progress import Display
 
@@ -52,11 +52,7 @@ def table(rows: Sequence[dict[str, str]]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the requested cells, and print their table."""
-    parser = arguments(__doc__, "masks.csv", only=False)
-    parser.add_argument("--preset", nargs="+", default=[DEFAULT_PRESET], choices=PRESETS, help="presets")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)), help="seeds")
-    parser.add_argument("--steps", type=int, default=100_000, help="steps per run")
-    given = parser.parse_args(argv)
+    given = of_presets(__doc__, "masks.csv", steps=100_000).parse_args(argv)
     print("\n".join(table(rows_of(train, cells_of(given), given.out, given.jobs))))
 
 

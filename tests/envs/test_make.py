@@ -217,16 +217,16 @@ def test_a_refused_observation_space_names_its_environment():
 
 
 def test_a_single_environment_renders_if_it_can_and_does_not_reset_itself():
-    env = EnvFactory(EnvConfig(id="CartPole-v1")).make_single()
+    env = EnvFactory(EnvConfig(id="CartPole-v1")).make_one(rendered=True)
     env.reset(seed=0)
     assert env.render().shape == (400, 600, 3)
     while not env.step(0)[2]:
         pass
     assert abs(env.unwrapped.state[2]) > 0.2  # fallen
     env.close()
-    assert EnvFactory(EnvConfig(id="monotau/Coin-v0")).make_single().render_mode is None
+    assert EnvFactory(EnvConfig(id="monotau/Coin-v0")).make_one(rendered=True).render_mode is None
 
 
 def test_a_render_mode_among_the_arguments_is_kept():
-    env = EnvFactory(EnvConfig(id="FrozenLake-v1", kwargs={"render_mode": "ansi"})).make_single()
+    env = EnvFactory(EnvConfig(id="FrozenLake-v1", kwargs={"render_mode": "ansi"})).make_one(rendered=True)
     assert env.render_mode == "ansi"

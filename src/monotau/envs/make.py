@@ -128,21 +128,20 @@ class EnvFactory:
             )
         return vector
 
-    def make_single(self) -> Checked:
-        """Return a new environment that does not reset itself, and renders pictures if it can. Not for Atari games."""
+    def make_one(self, *, rendered: bool = False) -> Checked:
+        """Return a new environment that does not reset itself; `rendered` lets it render pictures if it can.
+
+        Atari games are only made as vectors.
+        """
         with warnings.catch_warnings(action="ignore"):
             env = self._make_one()
-            rendered = RGB in (env.metadata.get("render_modes") or ()) and "render_mode" not in self.config.kwargs
-            if self.by_id and rendered:
+            can_render = RGB in (env.metadata.get("render_modes") or ()) and "render_mode" not in self.config.kwargs
+            if rendered and self.by_id and can_render:
                 with suppress(ConfigError):  # its constructor may not take the argument after all
                     rendering = _make_by_id(self.config, RGB)
                     close(env)
                     env = rendering
         return Checked(env, self.observation_spec, self.action_sizes, masked=self._reads_masks)
-
-    def make_one(self) -> Checked:
-        """Return one new environment that checks what it returns; Atari games are only made as vectors."""
-        return Checked(self._make_one(), self.observation_spec, self.action_sizes, masked=self._reads_masks)
 
     def _check_count(self, setting: str, num_envs: int) -> None:
         if num_envs < 1:

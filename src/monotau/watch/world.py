@@ -87,7 +87,7 @@ class SingleWorld(World):
     """A Gymnasium environment, drawn by itself, or by us if it is MinAtar's or one of our own."""
 
     def __init__(self, envs: EnvFactory) -> None:
-        self._envs, self._env, self._steps = envs, envs.make_single(), 0
+        self._envs, self._env, self._steps = envs, envs.make_one(rendered=True), 0
         self._seen: np.ndarray = np.zeros(())
         self._drawn_here = envs.by_id and (envs.config.id in OWN or envs.config.id.startswith(MINATAR_PREFIX))
         if not self._drawn_here and self._env.render_mode != RGB:
