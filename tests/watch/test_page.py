@@ -27,7 +27,7 @@ class Page:
     def get(self, expression):
         return self.driver.execute_script(f"return {expression}")
 
-    def until(self, expression, seconds=20.0):
+    def until(self, expression, seconds=60.0):
         deadline = time.monotonic() + seconds
         while not self.get(expression):
             assert time.monotonic() < deadline, expression

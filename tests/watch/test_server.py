@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import uvicorn
@@ -193,8 +193,6 @@ def test_a_page_that_draws_slowly_gets_the_newest_moment(served):
             receive_on(connection, 0.1)
         now = session.newest.at
         connection.send(json.dumps({"type": "drawn", "value": 0}))
-        points = json.loads(connection.recv(timeout=10))
-        assert points["type"] == "points"
         newest = moments(connection, 1)[0]
         assert newest >= now > first + 2
 
@@ -232,8 +230,9 @@ def test_a_huge_message_ends_the_connection(served):
 def test_a_flood_of_requests_ends_the_connection(served, monkeypatch):
     monkeypatch.setattr(module, "MOST_REQUESTS", 2)
     with opened(served[1]) as connection:
-        for _ in range(20):
-            connection.send('{"type": "look", "value": 0}')
+        with suppress(ConnectionClosed):  # the server may close before the last one is sent
+            for _ in range(20):
+                connection.send('{"type": "look", "value": 0}')
         assert "more than 2 requests in a second" in closing(connection).reason
 
 

@@ -41,7 +41,7 @@ def play(saved, monkeypatch):
         assert not session._thread.is_alive()
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -201,3 +201,16 @@ def test_steps_that_wait_are_bounded(play):
     for _ in range(1_000):
         session.handle(1, Request("step"))
     assert session._steps_ahead == module.MOST_STEPS_AHEAD
+
+
+def test_steps_asked_for_before_a_new_episode_are_dropped_and_those_after_it_are_taken(saved):
+    session = Session(Source(saved))
+    session.load()
+    session.playing = False
+    session._act(due_now=False)
+    for kind in ("step", "step", "step", "again", "step", "step"):
+        session.handle(1, Request(kind))
+    while session._act(due_now=False):
+        pass
+    assert (header(session.newest)["step"], session.newest.at) == (2, 3)
+    session._player.close()

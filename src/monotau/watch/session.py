@@ -132,8 +132,10 @@ class Session:
         """Do what a viewer asks for."""
         kind, value = request.type, request.value
         with self._lock:
-            if kind in ("next", "again", "seed") and self._failed:  # a new episode may go well
-                self._failed, self._message = False, ""
+            if kind in ("next", "again", "seed"):
+                self._steps_ahead = 0  # steps asked for from now on belong to the new episode
+                if self._failed:  # a new episode may go well
+                    self._failed, self._message = False, ""
             if kind in ("play", "pause"):
                 self.playing = kind == "play"
             elif kind == "step":
@@ -222,7 +224,7 @@ class Session:
     def _begin(self, player: Player, seed: int) -> None:
         moment = player.start(seed)
         with self._lock:
-            self.seed, self._first_of_episode, self._steps_ahead = seed, self._count, 0
+            self.seed, self._first_of_episode = seed, self._count
         self._show(moment)
 
     def _show(self, moment: Moment, *, again: bool = False) -> None:
