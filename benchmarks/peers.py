@@ -49,6 +49,7 @@ GAME = "pong"
 FRAME_SKIP = 4
 WARMUP_STEPS = 1_000
 EVERY_STEPS = 2
+ZOO_QUANTILES = 10
 
 Row = dict[str, Any]
 Job = Callable[[], object]
@@ -111,22 +112,24 @@ def cartpole(sizes: Sizes) -> list[Row]:
     for preset in ("ndqfn", "ndqfn-dpe", "qr-dqn", "dqn"):
         agent = Agent("CartPole-v1", preset, 0, **settings).learn(WARMUP_STEPS)
         jobs[preset] = partial(agent.learn, sizes.steps)
-    peer = "SB3 QR-DQN"
+    peers = {"SB3 QR-DQN, 200 quantiles": 200, "SB3 QR-DQN, 10 quantiles": ZOO_QUANTILES}  # its default, RL Zoo's
     if not missing("sb3_contrib"):
-        model = sb3_qr_dqn(
-            seed=0,
-            train_freq=EVERY_STEPS,
-            gradient_steps=1,
-            batch_size=BATCH,
-            learning_starts=WARMUP_STEPS,
-            exploration_fraction=1e-9,
-            exploration_final_eps=0.05,
-        )
-        model.learn(WARMUP_STEPS)
-        jobs[peer] = partial(model.learn, sizes.steps, reset_num_timesteps=False)
+        for name, quantiles in peers.items():
+            model = sb3_qr_dqn(
+                seed=0,
+                train_freq=EVERY_STEPS,
+                gradient_steps=1,
+                batch_size=BATCH,
+                learning_starts=WARMUP_STEPS,
+                exploration_fraction=1e-9,
+                exploration_final_eps=0.05,
+                policy_kwargs={"n_quantiles": quantiles},
+            )
+            model.learn(WARMUP_STEPS)
+            jobs[name] = partial(model.learn, sizes.steps, reset_num_timesteps=False)
     with torch_threads(1):
         middle = interleaved(jobs, sizes.rounds)
-    return ratios({name: sizes.steps / seconds for name, seconds in middle.items()}, [peer])
+    return ratios({name: sizes.steps / seconds for name, seconds in middle.items()}, list(peers))
 
 
 def sb3_qr_dqn(**settings: Any) -> Any:
@@ -150,7 +153,7 @@ def zoo_qr_dqn(seed: int) -> Any:
         gradient_steps=128,
         exploration_fraction=0.16,
         exploration_final_eps=0.04,
-        policy_kwargs={"net_arch": [256, 256], "n_quantiles": 10},
+        policy_kwargs={"net_arch": [256, 256], "n_quantiles": ZOO_QUANTILES},
     )
 
 

@@ -16,6 +16,7 @@ import torch
 from monotau.envs.spec import ObservationSpec
 from monotau.explorers import Dpe, EpsilonGreedy, ExplorerConfig
 from monotau.learning.learner import Learner
+from monotau.machine import keep_freed_memory
 from monotau.networks.compile import Compiler
 from monotau.networks.factory import NetworkFactory
 from monotau.networks.heads import HeadConfig
@@ -49,6 +50,7 @@ def updater(
     head: HeadConfig, explorer: ExplorerConfig, precision: Precision, ring: Ring, *, compiled: bool = False
 ) -> Callable[[], None]:
     """Return a function that performs one update of the method on a fixed batch."""
+    keep_freed_memory()  # as in training
     factory = NetworkFactory(
         FRAME,
         4,

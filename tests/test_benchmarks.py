@@ -1,6 +1,7 @@
 """The tables that benchmarks write: cells are never run twice, and reference values are right."""
 
 import json
+import math
 from functools import partial
 
 import gymnasium as gym
@@ -204,6 +205,19 @@ def test_a_row_of_the_inventory_has_the_errors_of_mean_and_cvar(monkeypatch):
     assert float(row["true_cvar"]) < float(row["true_mean"])
     table = inventory.table([{"preset": "ndqfn", "steps": "150"} | row])
     assert table[1].split()[:3] == ["ndqfn", "150", "1"]
+
+
+def test_the_base_stock_policy_earns_what_the_inventory_table_says():
+    env, returns = Inventory(), []
+    for seed in range(100):
+        (stock, *_), _ = env.reset(seed=seed)
+        total, truncated = 0.0, False
+        while not truncated:
+            lots = math.ceil(max(inventory.LEVEL - stock, 0) / Inventory.LOT)
+            (stock, *_), reward, _, truncated, _ = env.step(lots)
+            total += reward
+        returns.append(total)
+    assert np.mean(returns) == pytest.approx(inventory.BASE_STOCK, rel=0.01)
 
 
 @pytest.mark.parametrize(("until", "reached", "evaluations"), [("-2", "150", 1), ("3", "", 2)])

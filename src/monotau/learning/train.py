@@ -17,6 +17,7 @@ from monotau.learning.collector import Collector
 from monotau.learning.evaluate import Evaluation, evaluate, fine_crossing
 from monotau.learning.health import findings
 from monotau.learning.policy import random_actions
+from monotau.machine import keep_freed_memory
 from monotau.networks.devices import torch_threads
 from monotau.replay import Batch, Layout
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
@@ -100,6 +101,7 @@ class Training:
     @contextmanager
     def session(self, total_steps: int) -> Iterator[None]:
         """Hold torch's threads, the collector's resources and the progress bar while training to `total_steps`."""
+        keep_freed_memory()
         with ExitStack() as stack:
             stack.enter_context(torch_threads(self.config.threads))
             if self.step < total_steps:
