@@ -26,6 +26,7 @@ from tests.support.watched import tiny_agent
         ({"type": "risk", "kind": "cvar", "alpha": 0.3}, Request("risk", Risk("cvar", 0.3))),
         ({"type": "risk", "kind": "wang", "eta": -1}, Request("risk", Risk("wang", None, -1.0))),
         ({"type": "visible", "value": False}, Request("visible", False)),
+        ({"type": "audit", "value": 12}, Request("audit", 12)),
     ],
 )
 def test_requests_are_read(plain, request_):

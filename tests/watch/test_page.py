@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -125,6 +126,23 @@ def test_pointing_at_the_time_line_shows_the_past(page):
     assert page.pixels(".curves") != live[1]
     page.press("\ue00c")  # escape
     page.until(f"runs[0].lookingAt === null && runs[0].shown.at === {live[0]}")
+
+
+def test_the_returns_of_the_shown_state_are_measured(page):
+    page.pause()
+    page.click("again")
+    page.until("runs[0].live.step === 0")
+    before = page.pixels(".curves")
+    page.press("a")
+    page.until("runs.every((run) => run.auditOf(run.shown))", seconds=60)
+    assert page.pixels(".curves") != before
+    words = page.get(f"runs[{CARTPOLE}].find('.measured').textContent")
+    assert re.search(
+        r"Dots: returns of 32 rollouts of each action, then greedy\. push \w+: mean .+ ± .+, predicted", words
+    )
+    page.click("step")
+    page.until("runs[0].live.step === 1")
+    assert page.get("runs[0].find('.measured').textContent.trim()") == ""
 
 
 def test_the_keyboard_works_and_a_phone_shows_everything(page):

@@ -2,12 +2,13 @@
 
 import json
 import struct
+import threading
 import time
 
 import pytest
 
 from monotau.distributions import Risk
-from monotau.errors import EnvironmentFault
+from monotau.errors import ConfigError, EnvironmentFault
 from monotau.watch import session as module
 from monotau.watch.messages import Request
 from monotau.watch.session import KEPT_STEPS, Session
@@ -134,6 +135,60 @@ def test_a_risk_measure_changes_the_choice_of_the_moment_that_is_shown(play, tmp
     assert session.moment(kept.at) is session.newest
     session.handle(1, Request("epsilon", 1.0))
     until(lambda: session.status()["epsilon"] == 1.0)
+
+
+def test_a_state_is_measured_and_play_waits_meanwhile(play):
+    session = play()
+    session.join(1, lambda: None)
+    until(lambda: session.newest is not None and session.newest.at >= 3)
+    session.handle(1, Request("pause"))
+    time.sleep(0.1)
+    first = session.newest.at - session.newest.point[1]
+    session.handle(1, Request("audit", first + 2))
+    until(lambda: session.audit is not None)
+    assert (session.audit["at"], len(session.audit["rows"])) == (first + 2, 2)
+    assert session.status()["state"] == "paused"
+    assert session.status()["audited_share"] is None
+
+
+def test_play_interrupts_a_measurement(play, monkeypatch):
+    begun = threading.Event()
+
+    def audit_state(*_, on_rollout):
+        begun.set()
+        while True:
+            on_rollout()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(module, "audit_state", audit_state)
+    session = play()
+    session.join(1, lambda: None)
+    until(lambda: session.newest is not None)
+    session.handle(1, Request("audit", session.newest.at))
+    assert begun.wait(60)
+    until(lambda: session.status()["audited_share"] == 0 or session.status()["audited_share"] > 0.05)
+    at = session.newest.at
+    session.handle(1, Request("play"))
+    until(lambda: session.newest.at > at)
+    assert session.audit is None
+    assert session.status()["audited_share"] is None
+
+
+def test_a_state_that_cannot_be_measured_is_said_and_one_that_is_gone_is_ignored(play, monkeypatch):
+    def audit_state(*_, **__):
+        raise ConfigError("it cannot be\nrestored.")
+
+    monkeypatch.setattr(module, "audit_state", audit_state)
+    session = play()
+    session.join(1, lambda: None)
+    until(lambda: session.newest is not None)
+    session.handle(1, Request("audit", 10**6))
+    time.sleep(0.1)
+    assert session.status()["message"] == ""
+    session.handle(1, Request("audit", session.newest.at))
+    until(lambda: session.status()["message"] == "This state cannot be measured: it cannot be restored.")
+    session.handle(1, Request("play"))
+    assert session.status()["message"] == ""
 
 
 def test_the_past_is_kept_up_to_a_limit(play, monkeypatch):

@@ -29,6 +29,7 @@ NUMBERS: dict[str, tuple[type, float, float]] = {
     "epsilon": (float, 0.0, 1.0),
     "look": (int, 0, 2**53),
     "drawn": (int, 0, 2**53),
+    "audit": (int, 0, 2**53),
 }
 """Requests with a number: its type, and the smallest and largest that is allowed."""
 

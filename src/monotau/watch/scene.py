@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Shaped, UInt8
 
 from monotau.agent import Agent
 from monotau.distributions import MEAN, Risk
@@ -101,6 +101,12 @@ class Player:
         self.action_names = self.world.action_names()
         self._arrival: Arrival | None = None
         self._moment: Moment | None = None
+
+    @property
+    def stack(self) -> Shaped[np.ndarray, "S *frame"]:
+        """The observation of the current state."""
+        observation: np.ndarray = self._stack[0]
+        return observation
 
     def start(self, seed: int) -> Moment:
         """Start the episode of a seed."""

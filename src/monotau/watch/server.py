@@ -182,6 +182,7 @@ class Viewer:
     async def _send_news(self) -> None:
         status: dict[str, Any] | None = None
         curves: Any = None
+        audit: Any = None
         shown: Kept | None = None
         self._news.set()
         while True:
@@ -194,6 +195,9 @@ class Viewer:
             if session.curves is not curves:
                 curves = session.curves
                 await self._send(self._socket.send_text(json.dumps({"type": "curves", "curves": curves})))
+            if session.audit is not audit:
+                audit = session.audit
+                await self._send(self._socket.send_text(json.dumps(audit)))
             if self._looks:
                 past = session.moment(self._looks.pop())
                 if past is None:

@@ -13,6 +13,7 @@ from typing import Any, final
 
 from monotau.distributions import MEAN, Risk
 from monotau.errors import ConfigError, EnvironmentFault
+from monotau.watch.check import ROLLOUTS, audit_message, audit_state, digest
 from monotau.watch.messages import Request, pack_moment
 from monotau.watch.scene import Moment, Player
 from monotau.watch.source import Curves, Source
@@ -37,6 +38,13 @@ class Kept:
     data: bytes
     point: list[int | float]
     """Place, step, return so far, expected return, action (-1 after the end) and score."""
+    digest: int
+    """Digest of the observation."""
+
+
+@final
+class Interrupted(BaseException):
+    """Ends an audit because something else was asked for; like KeyboardInterrupt, it is no error of an environment."""
 
 
 @final
@@ -50,12 +58,18 @@ class Session:
         self.playing = True
         self.newest: Kept | None = None
         self.curves: Curves = {}
+        self.audit: dict[str, Any] | None = None
+        """The newest audit of a state, as the page receives it."""
         self._player: Player | None = None
         self._message, self._failed = "", False
         self._kept: deque[Kept] = deque(maxlen=KEPT_STEPS)
         self._count, self._first_of_episode = 0, 0
         self._steps_ahead, self._rethink = 0, False
         self._wanted_seed: int | None = seed
+        self._actions: list[int] = []  # of the current episode
+        self._wanted_audit: int | None = None
+        self._audited_share: float | None = None
+        self._audit_note = ""
         self._watching: dict[int, bool] = {}
         self._listeners: dict[int, Callable[[], None]] = {}
         self._training, self._next_check = False, 0.0
@@ -101,7 +115,7 @@ class Session:
         config = player.agent.config if player else None
         return {
             "state": state,
-            "message": self._message,
+            "message": self._message or self._audit_note,
             "training": self._training,
             "finished": not self.source.unfinished,
             "run": self.source.name,
@@ -114,6 +128,7 @@ class Session:
             "speed": self.speed,
             "seed": self.seed,
             "epsilon": self.epsilon,
+            "audited_share": self._audited_share,
             "risk": {"kind": self.risk.kind, "alpha": self.risk.alpha, "eta": self.risk.eta},
         }
 
@@ -132,6 +147,8 @@ class Session:
         """Do what a viewer asks for."""
         kind, value = request.type, request.value
         with self._lock:
+            if kind in ("play", "step", "next", "again", "seed"):
+                self._wanted_audit, self._audit_note = None, ""
             if kind in ("next", "again", "seed"):
                 self._steps_ahead = 0  # steps asked for from now on belong to the new episode
                 if self._failed:  # a new episode may go well
@@ -144,6 +161,8 @@ class Session:
                 self._wanted_seed = (self.seed + 1) % (LARGEST_SEED + 1)
             elif kind in ("again", "seed"):
                 self._wanted_seed = self.seed if kind == "again" else value
+            elif kind == "audit":
+                self.playing, self._wanted_audit = False, value
             elif kind == "speed":
                 self.speed = value
             elif kind == "epsilon":
@@ -196,7 +215,7 @@ class Session:
         with self._lock:
             seed, self._wanted_seed = self._wanted_seed, None
             rethink, self._rethink = self._rethink, False
-            step = self._steps_ahead > 0
+            step, audited = self._steps_ahead > 0, self._wanted_audit
             player.risk = self.risk
             player.epsilon = player.epsilon if self.epsilon is None else self.epsilon
         try:
@@ -207,6 +226,9 @@ class Session:
             elif rethink and not self._moment_ended():
                 self._show(player.think_again(), again=True)
                 return False
+            elif audited is not None:
+                self._audit(player, audited)
+                return False
             elif step or (self.playing and due_now):
                 if step:
                     with self._lock:
@@ -214,6 +236,8 @@ class Session:
                 if self._moment_ended():
                     self._begin(player, (self.seed + 1) % (LARGEST_SEED + 1))
                 else:
+                    assert self.newest is not None  # noqa: S101  # the episode has begun
+                    self._actions.append(int(self.newest.point[4]))
                     self._show(player.advance())
             else:
                 return False
@@ -224,15 +248,46 @@ class Session:
     def _begin(self, player: Player, seed: int) -> None:
         moment = player.start(seed)
         with self._lock:
-            self.seed, self._first_of_episode = seed, self._count
+            self.seed, self._first_of_episode, self._actions = seed, self._count, []
         self._show(moment)
+
+    def _audit(self, player: Player, at: int) -> None:
+        """Roll out every action from a state of this episode, until something else is asked for."""
+        kept, step = self.moment(at), at - self._first_of_episode
+        if kept is not None and 0 <= step <= len(self._actions) and kept.point[4] >= 0:
+            total, done = ROLLOUTS * len(player.action_names), 0
+
+            def on_rollout() -> None:
+                nonlocal done
+                done += 1
+                if self._stopped or self._wanted_audit != at or not any(self._watching.values()):
+                    raise Interrupted
+                if (share := done / total) - (self._audited_share or 0.0) >= 0.05:
+                    self._audited_share = share
+                    self._notify()
+
+            self._audited_share, self._audit_note = 0.0, ""
+            self._notify()
+            try:
+                result = audit_state(player.agent, self.seed, self._actions[:step], kept.digest, on_rollout=on_rollout)
+                self.audit = audit_message(at, result)
+            except Interrupted:
+                pass
+            except (ConfigError, EnvironmentFault) as error:
+                self._audit_note = f"This state cannot be measured: {_shortened(error)}"
+            self._audited_share = None
+        with self._lock:
+            if self._wanted_audit == at:
+                self._wanted_audit = None
+        self._notify()
 
     def _show(self, moment: Moment, *, again: bool = False) -> None:
         """Make a moment the newest one, in place of the newest one if it is shown `again` with other predictions."""
         at = self._count - 1 if again else self._count
         action = -1 if moment.thought is None else moment.thought.action
         point: list[int | float] = [at, moment.step, moment.discounted, moment.expected, action, moment.score]
-        kept = Kept(at, pack_moment(at, moment, time.time()), point)
+        assert self._player is not None  # noqa: S101  # it has made the moment
+        kept = Kept(at, pack_moment(at, moment, time.time()), point, digest(self._player.stack))
         with self._lock:
             if again:
                 self._kept.pop()
@@ -266,7 +321,7 @@ class Session:
         self._notify()
 
     def _fail(self, error: Exception) -> None:
-        self._failed, self._message = True, " ".join(str(error).split())[:500]
+        self._failed, self._message = True, _shortened(error)
         self._notify()
 
     def _notify(self) -> None:
@@ -274,3 +329,7 @@ class Session:
             listeners = list(self._listeners.values())
         for listener in listeners:
             listener()
+
+
+def _shortened(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]

@@ -161,6 +161,7 @@ class Run {
     timeline.addEventListener("pointermove", (event) => this.point(event));
     timeline.addEventListener("pointerdown", (event) => this.point(event));
     timeline.addEventListener("pointerleave", () => this.lookAt(null));
+    this.find(".audit").addEventListener("click", () => this.askForAudit());
     new ResizeObserver(() => { this.redraw(); this.drawLearning(); }).observe(this.element);
     this.connect();
   }
@@ -191,6 +192,7 @@ class Run {
       this.find(".learning").hidden = !Object.keys(this.curves).length; // a saved agent has no metrics
       this.drawLearning();
     }
+    if (message.type === "audit") this.showAudit(message);
     if (message.type === "gone") { this.lookPending = false; this.lookAt(null); }
     if (message.type === "points" && message.points.length) {
       const first = message.points[0];
@@ -304,6 +306,22 @@ class Run {
     this.send({ type: "look", value: this.lookingAt });
   }
 
+  askForAudit() {
+    if (this.shown && this.shown.actions.length) this.send({ type: "audit", value: this.shown.at });
+  }
+
+  showAudit(audit) {
+    this.audit = audit;
+    // The page may have gone on by a step before the server paused.
+    if (this.lookingAt === null && this.live && this.live.at !== audit.at) this.lookAt(audit.at);
+    else this.redraw();
+  }
+
+  // The measured returns of the state that is shown, if there are any.
+  auditOf(moment) {
+    return this.audit && moment && moment.actions.length && this.audit.at === moment.at ? this.audit : null;
+  }
+
   lookBy(count) {
     if (!this.points.length) return false;
     const newest = this.points[this.points.length - 1][0], oldest = this.points[0][0];
@@ -320,6 +338,7 @@ class Run {
     this.drawCurves(moment);
     this.fillFacts(moment);
     this.fillActions(moment);
+    this.fillMeasured(moment);
   }
 
   drawPicture(moment) {
@@ -379,6 +398,10 @@ class Run {
     for (const action of source.actions) {
       for (const value of action.quantiles) { least = Math.min(least, value); most = Math.max(most, value); }
     }
+    const audit = this.auditOf(moment);
+    for (const row of audit ? audit.rows : []) {
+      for (const value of row.returns) { least = Math.min(least, value); most = Math.max(most, value); }
+    }
     this.returns.update(least, most);
     const { low, high } = this.returns, split = Math.round(plot.width * 0.66), many = source.actions.length > 6;
     plot.x1 = split - 14;
@@ -401,6 +424,9 @@ class Run {
       const curve = Array.from(action.quantiles, (value, index) => [(index + 0.5) / count, value]);
       const alpha = (forbidden ? 0.2 : chosen ? 1 : many ? 0.6 : 0.85) * fade;
       plot.line([[0, curve[0][1]], ...curve, [1, curve[count - 1][1]]], colourOf(number), chosen ? 3.6 : many ? 1.3 : 1.8, dashOf(number), alpha);
+    }
+    for (const row of audit ? audit.rows : []) {
+      row.returns.forEach((value, rank) => this.dot(plot, (rank + 0.5) / row.returns.length, value, colourOf(row.action), row.action === source.action ? 3 : 2));
     }
     const left = split + 4, right = plot.width - 8;
     let peak = 0;
@@ -431,6 +457,31 @@ class Run {
     }
     plot.text("density   ▸ mean", (left + right) / 2, plot.y0 + 26, "center");
     if (this.status.gamma !== null) plot.text(`return discounted by ${this.status.gamma}${this.status.clip ? `, rewards clipped at ±${this.status.clip}` : ""}`, plot.x0 + 4, plot.y0 - 8);
+  }
+
+  // A measured return, with a rim that sets it off from the curve under it.
+  dot(plot, fraction, value, colour, size) {
+    const pen = plot.pen;
+    pen.beginPath();
+    pen.arc(plot.x(fraction), plot.y(value), size, 0, 7);
+    pen.fillStyle = colour;
+    pen.fill();
+    pen.lineWidth = 1;
+    pen.strokeStyle = colours.card;
+    pen.stroke();
+  }
+
+  fillMeasured(moment) {
+    const audit = this.auditOf(moment), share = this.status.audited_share, button = this.find(".audit");
+    button.disabled = !moment || !moment.actions.length || share !== null;
+    const line = this.find(".measured");
+    if (share !== null && share !== undefined) { line.textContent = `Measuring: ${Math.round(share * 100)} % of the rollouts.`; return; }
+    if (!audit) { line.textContent = "\u00a0"; return; }
+    const chosen = audit.rows.find((row) => row.action === moment.action);
+    const said = chosen && chosen.mean !== null
+      ? ` ${this.status.actions[chosen.action]}: mean ${formatted(chosen.mean)} ± ${formatted(chosen.error)}, predicted ${formatted(moment.actions[chosen.action].mean)}.`
+      : " The rollouts of the chosen action were cut off before rewards stopped counting.";
+    line.textContent = `Dots: returns of ${audit.rollouts} rollouts of each action, then greedy.${said}`;
   }
 
   marker(plot, x, y, colour, size) {
@@ -616,6 +667,7 @@ document.addEventListener("keydown", (event) => {
     ArrowRight: () => runs.some((run) => run.lookingAt !== null) ? runs.forEach((run) => run.lookingAt !== null && run.lookBy(-back)) : actions.step(),
     Escape: () => runs.forEach((run) => run.lookAt(null)),
     "+": () => setSpeed(Number(byId("speed").value) + 5), "=": () => setSpeed(Number(byId("speed").value) + 5), "-": () => setSpeed(Number(byId("speed").value) - 5),
+    a: () => runs.forEach((run) => run.askForAudit()),
     m: () => sendRisk(RISKS[(RISKS.indexOf(byId("risk").value) + 1) % RISKS.length]),
   };
   const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
