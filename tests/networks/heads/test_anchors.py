@@ -9,7 +9,7 @@ import torch
 from monotau.distributions import Stepped
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.base import Head, draw_fractions
-from monotau.networks.heads.implicit import FIRST_SPREAD
+from monotau.networks.heads.implicit import FIRST_SPREAD, shares
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
@@ -127,6 +127,43 @@ def test_a_curve_anchored_at_its_lowest_quantile_loses_its_spread_to_a_falling_t
     _, risen = spread_after(1.0, anchor="lowest", increment="relu")
     assert fallen < 0.5 * before
     assert risen > 1.5 * before
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_shares_are_those_of_a_loop(rows):
+    numbers = 8 * torch.randn(rows, 5, generator=torch.Generator().manual_seed(2))
+    expected = []
+    for row in numbers.double().tolist():
+        parts = [number + math.sqrt(number**2 + 4) for number in row]
+        expected.append([part / sum(parts) for part in parts])
+    torch.testing.assert_close(shares(numbers), torch.tensor(expected), rtol=1e-4, atol=1e-7)
+
+
+def test_shares_of_any_numbers_are_positive_and_have_a_gradient():
+    numbers = torch.tensor([[-1e6, -30.0, 0.0, 30.0, 1e6], [0.0] * 5], requires_grad=True)
+    found = shares(numbers)
+    assert (found > 0).all()
+    assert found.detach().sum(dim=1).tolist() == pytest.approx([1, 1])
+    found[:, 2].log().sum().backward()
+    assert numbers.grad.isfinite().all()
+    assert numbers.grad[0, 2] == pytest.approx(0.5, rel=1e-4)  # d log(z + sqrt(z^2 + 4)) / dz at 0
+    assert numbers.grad[1, 2] == pytest.approx(0.5 * (1 - 1 / 5))
+
+
+def distance_after_learning(shape) -> float:
+    """Return the distance of shares from equal ones after learning that starts where one share has everything."""
+    numbers = torch.tensor([20.0] + [-20.0] * 7, requires_grad=True)
+    optimiser = torch.optim.Adam([numbers], lr=0.05, eps=0.01 / 32)
+    for _ in range(1_500):
+        optimiser.zero_grad()
+        (shape(numbers) - 1 / 8).square().sum().backward()
+        optimiser.step()
+    return float((shape(numbers) - 1 / 8).abs().sum().detach())
+
+
+def test_shares_recover_from_extreme_numbers_and_those_of_a_softmax_do_not():
+    assert distance_after_learning(shares) < 0.01
+    assert distance_after_learning(lambda numbers: numbers.softmax(dim=-1)) > 1
 
 
 def test_stratified_fractions_are_one_in_each_part_and_unbiased():

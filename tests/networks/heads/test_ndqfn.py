@@ -56,8 +56,8 @@ def plain_quantiles(head: NdqfnHead, psi: torch.Tensor) -> torch.Tensor:
             z = last.weight @ torch.relu(whole @ inputs + bias) + last.bias
             steps_of.append(z)
         if config.increment == "scaled":
-            total = sum(z.exp() for z in steps_of)
-            increments = [torch.log1p(outputs[:, 1].exp()) * z.exp() / total for z in steps_of]
+            parts = [z + (z**2 + 4).sqrt() for z in steps_of]
+            increments = [torch.log1p(outputs[:, 1].exp()) * part / sum(parts) for part in parts]
         else:
             factor = 1 / (len(p) - 1) if config.increment_scale == "1/N" else 1
             increments = [ACTIVATIONS[config.increment](z) * factor for z in steps_of]

@@ -56,7 +56,7 @@ class StepConfig:
     baseline: Activation = "relu"
     """Hidden activation of f: relu, or sigmoid (the paper), which starts near 1/2 in every state and learns slowly."""
     increment: Increment = "scaled"
-    """Activation that makes steps non-negative: scaled (a softplus spread times a softmax over the steps, which cannot
+    """Activation that makes steps non-negative: scaled (a softplus spread times the shares of the steps, which cannot
     die), relu (the paper; can die), softplus, or elu1 (ELU + 1)."""
     increment_scale: Literal["1", "1/N"] = "1/N"
     """Factor on relu, softplus and elu1 steps; with 1/N an update moves the highest quantile as far as any other."""
@@ -234,13 +234,26 @@ class Curve(nn.Module):
         located = self.location(features, actions)
         rises = self.increments(features, constants, actions)
         if self.config.increment == "scaled":
-            steps = F.softplus(located[..., 1:]) * rises.softmax(dim=-1)
+            steps = F.softplus(located[..., 1:]) * shares(rises)
         else:
             # The activation comes after dueling's sum, which could otherwise make steps negative.
             steps = STEPS[self.config.increment](rises)
             if self.config.increment_scale == "1/N":
                 steps = steps / steps.shape[-1]
         return located[..., 0], steps
+
+
+def shares(numbers: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batch N"]:
+    """Turn numbers of any sign into positive shares that sum to one: z + sqrt(z^2 + 4), divided by its sum.
+
+    The shares of a softmax fall exponentially, and with them their gradients: while values climb to a distant return,
+    all targets lie above the curve, which drives the logits so far apart that the shape never recovers. These shares
+    fall like 1 / |z|.
+    """
+    root = (numbers * numbers + 4).sqrt()
+    # Below zero the sum would cancel to 0 in floating point, so it is 4 / (sqrt(z^2 + 4) - z) there, which is the same.
+    parts = torch.where(numbers > 0, root + numbers, 4 / (root + (-numbers).clamp_min(0)))
+    return parts / parts.sum(dim=-1, keepdim=True)
 
 
 def elu1(values: Tensor) -> Tensor:
