@@ -481,7 +481,7 @@ class Run {
     const said = chosen && chosen.mean !== null
       ? ` ${this.status.actions[chosen.action]}: mean ${formatted(chosen.mean)} ± ${formatted(chosen.error)}, predicted ${formatted(moment.actions[chosen.action].mean)}.`
       : " The rollouts of the chosen action were cut off before rewards stopped counting.";
-    line.textContent = `Dots: returns of ${audit.rollouts} rollouts of each action, then greedy.${said}`;
+    line.textContent = `Dots: returns of ${audit.rollouts} rollouts of each action.${said}`;
   }
 
   marker(plot, x, y, colour, size) {
