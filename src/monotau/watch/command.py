@@ -185,7 +185,7 @@ def video(given: VideoCommand, console: Console) -> None:
         title = f"{agent.config.preset} on {agent.config.env.title}" + (f", {risk.kind}" if risk != MEAN else "")
         canvas = Canvas(takes, player.action_names, title, risk, given.width)
         frames = frames_of(canvas, takes, given.speed, lambda done, total: bar.update(drawing, completed=done))
-        write_film(given.out, frames, given.speed, canvas.samples())
+        write_film(given.out, frames, given.speed, canvas.samples(), canvas.thin_colours())
     if player.world.picture_note:
         say(f"{player.world.picture_note}: only its distributions are shown")
     console.print(str(given.out), markup=False, highlight=False, soft_wrap=True)
