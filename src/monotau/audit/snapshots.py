@@ -118,10 +118,10 @@ def check_replay(snapshots: Snapshots, name: str, actions: int) -> None:
         again = _trace(snapshots.resume(state, 1), seen, actions, 3)
         continued = _trace(snapshots.resume(state, None), seen, actions, 2)
     except Exception as error:  # third-party code may raise anything
-        raise ConfigError(
-            f"{name} cannot be restored from a snapshot: {in_one_line(error).rstrip('.')[:200]}; give it methods "
-            "snapshot() and restore(state)."
-        ) from None
+        reason = in_one_line(error).rstrip(".")[:200]
+        if isinstance(snapshots, CopySnapshots):
+            reason = f"its state cannot be copied ({reason}); give it methods snapshot() and restore(state)"
+        raise ConfigError(f"{name} cannot be restored from a snapshot: {reason}.") from None
     game.close()
     for what, one, other in (("continues", original, continued), ("repeats", once, again)):
         if (step := _first_difference(one, other)) is not None:
