@@ -100,8 +100,8 @@ def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
         Table(
             caption="Errors of learned distributions, in units of return or in standard deviations of all returns of "
             "the audit (spreads): value and 95 % interval over episodes.",
-            columns=("agent", "environment", "states x rollouts", *ERRORS.values()),
-            rows=[(*name, f"{each.states} x {each.rollouts}", *cells(each, ERRORS)) for each, name in agents],
+            columns=("agent", "environment", "states × rollouts", *ERRORS.values()),
+            rows=[(*name, f"{each.states} × {each.rollouts}", *cells(each, ERRORS)) for each, name in agents],
         ),
         Table(
             caption="Calibration and claims.",
