@@ -219,14 +219,14 @@ def _print(audited: Sequence[Audited], out: Path, console: Console) -> None:
         summary = each.audit.summary
         values = {name: three[0] for name, three in summary.measures.items()}
         claims = (
-            f"{values['refuted']:.0%} of {plural(summary.claims, 'strong claim')} refuted"
+            f"{100 * values['refuted']:.0f} % of {plural(summary.claims, 'strong claim')} refuted"
             if "refuted" in values
             else "no claims tested"
         )
+        spreads = f" ({format_number(values['w1_relative'])} spreads)" if "w1_relative" in values else ""
         console.print(
-            f"{escape(str(summary.directory))}: W1 {format_number(values['w1_excess'])} above chance "
-            f"({format_number(values['w1_relative'])} spreads), calibration error {values['calibration_error']:.3f}, "
-            f"{claims}",
+            f"{escape(str(summary.directory))}: W1 {format_number(values['w1_excess'])} above chance{spreads}, "
+            f"calibration error {values['calibration_error']:.3f}, {claims}",
             highlight=False,
             soft_wrap=True,
         )

@@ -24,7 +24,7 @@ GENERATOR = '<meta name="generator" content="monotau report">'
 
 CSV_COLUMNS = ("method", "env", "protocol", "seed", "state", "step", "measure", "value")
 
-_NUMERIC = re.compile(r"([\d.,+%\[\]() ×-]|\bto\b|\bof\b)+")
+_NUMERIC = re.compile(r"([\d.,+%\[\]() -]|\b(to|of|x)\b)+")
 _INTERVAL = re.compile(r"([\d.,e+-]+) (\[[\d.,e+ -]+\])")
 
 Notify = Callable[[str], None]

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from monotau.audit.summary import AuditSummary, read_summaries
 from monotau.errors import ConfigError
 from monotau.report.comparison import RunComparison
-from monotau.report.formatting import format_number, method_list
+from monotau.report.formatting import format_estimate, format_number, method_list
 from monotau.report.page import Notify, Picture, Section, Table
 from monotau.report.plotting import (
     REFERENCE,
@@ -80,13 +80,11 @@ def name_of(summary: AuditSummary) -> str:
 
 
 def cell(name: str, estimate: Estimate | None) -> str:
-    """Return a measure with its interval."""
+    """Return a measure with its interval, if it has one."""
     if estimate is None:
         return "-"
-    factor = 100 if name in SHARES else 1
-    low, high = estimate.interval or (estimate.value, estimate.value)
-    ends = (f"{factor * end:.0f}" if abs(factor * end) >= 100 else f"{factor * end:.2g}" for end in (low, high))
-    return f"{format_number(factor * estimate.value)} [{', '.join(ends)}]"
+    factor = 100.0 if name in SHARES else 1.0
+    return format_estimate(estimate, factor) if estimate.interval else format_number(factor * estimate.value)
 
 
 def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
@@ -99,9 +97,9 @@ def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
     return [
         Table(
             caption="Errors of learned distributions, in units of return or in standard deviations of all returns of "
-            "the audit (spreads): value and 95 % interval over episodes.",
-            columns=("agent", "environment", "states × rollouts", *ERRORS.values()),
-            rows=[(*name, f"{each.states} × {each.rollouts}", *cells(each, ERRORS)) for each, name in agents],
+            "the audit (spreads; - if it is negligible): value and, from 5 episodes on, 95 % interval over episodes.",
+            columns=("agent", "environment", "states x rollouts", *ERRORS.values()),
+            rows=[(*name, f"{each.states} x {each.rollouts}", *cells(each, ERRORS)) for each, name in agents],
         ),
         Table(
             caption="Calibration and claims.",
