@@ -116,6 +116,21 @@ def test_without_out_the_run_holds_its_audit(tmp_path, call):
     assert not (tmp_path / "saved" / "audit.json").exists()  # no run
 
 
+def test_a_directory_that_is_given_twice_is_audited_once(runs, call, tmp_path):
+    shutil.copytree(runs / "coin0", tmp_path / "coin0")
+    few = ("--states", "1", "--rollouts", "8", "--jobs", "1")
+    code, out, _ = call(tmp_path / "coin0", f"{tmp_path}/coin0/../coin0", *few)
+    assert (code, out.count("W1 ")) == (0, 1)
+    assert len(json.loads((tmp_path / "coin0" / "audit" / "audit.json").read_text())["agents"]) == 1
+
+
+def test_captions_name_actions_as_people_do(call, tmp_path):
+    Agent("FrozenLake-v1", "c51", 0, **(SMALL | {"head": {"hidden": 8}})).save(tmp_path)
+    assert call(tmp_path, "--states", "1", "--rollouts", "8", "--jobs", "1")[0] == 0
+    page = (tmp_path / "audit" / "index.html").read_text()
+    assert re.search(r"in FrozenLake-v1: (left|down|right|up)( \(its choice\))? in step \d+ of an episode\.", page)
+
+
 def test_twins_are_named_by_their_directories(runs, call, tmp_path):
     for name in ("one", "other"):
         shutil.copytree(runs / "coin0", tmp_path / name)

@@ -40,9 +40,10 @@ MAX_DRAWN = 24
 
 @dataclass(frozen=True)
 class Audited:
-    """An agent's audit and the pictures of its states, by the number of the state."""
+    """An agent's audit, the names of its actions, and the pictures of its states, by the number of the state."""
 
     audit: AgentAudit
+    action_names: Sequence[str]
     pictures: Mapping[int, Shaped[np.ndarray, "H W 3"]]
 
 
@@ -198,9 +199,9 @@ def worst_pictures(audited: Audited) -> list[Picture]:
     figures = []
     for rank, (state, number) in enumerate([*chosen.items()][:WORST], start=1):
         pair, found = audit.pairs[number], audit.found[number]
-        chosen_by_agent = " (its choice)" if pair.greedy else ""
+        action = audited.action_names[pair.action] + (" (its choice)" if pair.greedy else "")
         caption = (
-            f"{name_of(audit.summary)} in {audit.summary.env}: action {pair.action}{chosen_by_agent} in step "
+            f"{name_of(audit.summary)} in {audit.summary.env}: {action} in step "
             f"{pair.step} of an episode. W1 {found.w1:.3g}, by chance {found.noise:.3g}; mean learned "
             f"{found.learned_mean:.3g}, measured {found.mean:.3g}; p = {found.p_value:.2g}."
         )

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from monotau.agent import Agent
 from monotau.errors import ConfigError
-from monotau.runs.agent_files import find_agent
+from monotau.runs.agent_files import check_env, find_agent, read_about
 from monotau.runs.layout import AGENT, CHECKPOINTS, CONFIG, METRICS, RESULT
 from monotau.runs.manifest import generations, read_manifest
 from monotau.runs.metrics import Line, read_lines
@@ -86,9 +86,15 @@ class Source:
 
     def _load(self) -> Agent:
         with warnings.catch_warnings(action="ignore"):  # that the run has not finished is shown, not printed
-            if self.checkpoint is not None:
-                return Agent.load(self._generation(self.checkpoint), self.env)
-            return Agent.load(self.directory, self.env, best=self.best)
+            place = self._place()
+            check_env(self.env, self.directory, read_about(place)[0].env.id)
+            return Agent.load(place, self.env)
+
+    def _place(self) -> Path:
+        """Return the directory of the agent."""
+        if self.checkpoint is not None:
+            return self._generation(self.checkpoint)
+        return find_agent(self.directory, best=self.best)[0]
 
     def _mark(self) -> tuple[str, int] | None:
         """Return what changes when there is another agent to load: its path and the time of its file."""
