@@ -155,7 +155,7 @@ def test_a_failed_film_leaves_the_old_file(tmp_path):
 
 
 def test_bad_paths_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"--out is .*film\.avi, but must end with \.mp4, \.webm, \.gif"):
+    with pytest.raises(ConfigError, match=r"--out is .*film\.avi, but must end with \.mp4, \.webm or \.gif"):
         check_path(tmp_path / "film.avi")
     with pytest.raises(ConfigError, match=r"--out is .*, but there is no directory .*nowhere"):
         check_path(tmp_path / "nowhere" / "film.mp4")

@@ -275,7 +275,9 @@ def frames_of(canvas: Canvas, takes: Sequence[Take], speed: int, report: Report)
 def check_path(path: Path) -> None:
     """Raise for a file that no film can be written to."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--out is {path}, but must end with {', '.join(SUFFIXES)}: the ending decides the format.")
+        raise ConfigError(
+            f"--out is {path}, but must end with {', '.join(CODECS)} or .gif: the ending decides the format."
+        )
     if not os.path.isdir(path.parent):
         raise ConfigError(f"--out is {path}, but there is no directory {path.parent}.")
 
