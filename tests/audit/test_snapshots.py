@@ -162,7 +162,7 @@ def test_the_package_that_single_games_need_is_named(monkeypatch):
             r"^Uncopyable cannot be restored .*: its state cannot be copied \(TypeError: cannot pickle 'Body'",
         ),
         (GlobalRandomness, r"^GlobalRandomness cannot be audited: a restored snapshot continues differently after 1 "),
-        (SharedState, r"^SharedState cannot be audited: a restored snapshot continues differently after 1 steps"),
+        (SharedState, r"^SharedState cannot be audited: a restored snapshot continues differently after 1 step with"),
         (Breaking, r"^Breaking cannot be restored from a snapshot: AttributeError\.$"),
         (Forgetting, r"^Forgetting cannot be audited: a restored snapshot continues differently"),
     ],

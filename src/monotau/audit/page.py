@@ -67,9 +67,8 @@ def write_page(directory: Path, audited: Sequence[Audited], on_figure: Callable[
     audits = [each.audit for each in audited]
     sections = sections_of(audited)
     title = f"Audit of {plural(len(audited), 'agent')}"
-    about = (
-        "Learned return distributions against returns measured in the agents' own states. Data: audit.json, audit.csv."
-    )
+    whose = "the agent's" if len(audited) == 1 else "the agents'"
+    about = f"Learned return distributions against returns measured in {whose} own states. Data: audit.json, audit.csv."
     write_json(directory / AUDIT, plain([audit.summary for audit in audits]))
     write_bytes(directory / CSV, to_csv(audits).encode())
     (directory / FIGURES).mkdir(exist_ok=True)
@@ -138,7 +137,7 @@ def sections_of(audited: Sequence[Audited]) -> list[Section]:
         ),
         Section(
             title="Worst actions",
-            text=f"The {WORST} actions of each agent with the largest W1 above chance, each in another state: the "
+            text=f"The {WORST} actions of each agent with the largest W1 above chance, each in a different state: the "
             "state, and the learned quantile function beside that of the measured returns.",
             pictures=[picture for each in audited for picture in worst_pictures(each)][:MAX_DRAWN],
         ),
@@ -183,7 +182,7 @@ def claims_table(audits: Sequence[AgentAudit]) -> Table:
             rows.append((name_of(audit.summary), audit.summary.env, kind, str(len(some)), *map(str, counts)))
     return Table(
         caption="Strong claims by kind. Agents whose audit covers one action per state make no claims.",
-        columns=("agent", "environment", "kind", "claims", "confirmed", "refuted", "of these reversed", "undecided"),
+        columns=("agent", "environment", "kind", "claims", "confirmed", "refuted", "of which reversed", "undecided"),
         rows=rows,
     )
 

@@ -46,8 +46,8 @@ SHARES = ("inconsistent", "crossing", "refuted", "reversed", "confirmed")
 EXPLANATION = (
     "States are visited with the agent's policy. In each, every audited action is taken many times from a snapshot, "
     "and the agent then plays on greedily with new randomness. The discounted returns, clipped as in training, are "
-    "compared with the learned distribution. W1 above chance is the 1-Wasserstein distance less what the number of "
-    "returns explains: 0 for an exact distribution. Errors of CVaR and spread are absolute, less what chance explains. "
+    "compared with the learned distribution. W1 above chance is the 1-Wasserstein distance minus what sampling "
+    "noise alone would give: 0 for an exact distribution. Errors of CVaR and spread are absolute, minus the same. "
     "An action is inconsistent if its returns are unlikely to be drawn from the learned distribution. A claim says "
     "that one action is better (mean) or safer (CVaR) than another; the strongest quarter is tested, and a claim is "
     "refuted if the true difference is significantly below half of what is claimed. False discoveries are limited to 5 "
