@@ -70,6 +70,13 @@ def test_bad_input_is_refused_in_one_line(call, saved, tmp_path, monkeypatch, wo
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
+@pytest.mark.parametrize("command", ["watch", "audit"])
+def test_directories_are_required_and_have_no_default(call, command):
+    code, help_text, _ = call(command, "--help")
+    words = " ".join(help_text.replace("│", " ").split())
+    assert (code, "(required)" in words, "default: )" in words) == (0, True, False)
+
+
 def test_a_taken_port_and_a_damaged_agent_are_refused_in_one_line(call, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         tiny_agent().save(tmp_path)

@@ -43,7 +43,9 @@ class AuditCommand:
     stopped; the same command gives the same numbers.
     """
 
-    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...")]
+    directories: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...", help_behavior_hint="(required)")
+    ]
     """Run directories, or directories that Agent.save wrote. An unfinished run is audited at its last checkpoint."""
     states: int = 64
     """States to audit, two of each episode."""

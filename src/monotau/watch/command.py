@@ -38,7 +38,9 @@ class WatchCommand:
     A run may be finished, interrupted or still training; newer checkpoints are loaded as they appear.
     """
 
-    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...")]
+    directories: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...", help_behavior_hint="(required)")
+    ]
     """Run directories, or some that Agent.save wrote; several are shown side by side."""
     best: bool = False
     """Use the agent as of the run's best evaluation instead of the last agent."""
