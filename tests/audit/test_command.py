@@ -7,17 +7,22 @@ import shutil
 from dataclasses import replace
 
 import gymnasium as gym
+import numpy as np
 import pytest
+from rich.console import Console
 
 from monotau.agent import Agent
 from monotau.audit import command, parts
+from monotau.audit.page import Audited
 from monotau.audit.parts import Part, pack, pairs_of, parts_of, read_part, run_parts, unpack
+from monotau.audit.summary import summarise
 from monotau.cli import main
 from monotau.errors import ConfigError, EnvironmentFault, StorageFault
 from monotau.report.comparison import RunComparison
 from monotau.report.sections.audit import audit_sections, cell
 from monotau.results.methods import read_methods
 from tests.audit.test_snapshots import Uncopyable
+from tests.audit.test_summary import ABOUT, pairs
 from tests.support.commands import command_caller
 from tests.support.runs import ignore
 from tests.support.small_runs import SMALL, small_run, train_undrawn
@@ -129,6 +134,12 @@ def test_captions_name_actions_as_people_do(call, tmp_path):
     assert call(tmp_path, "--states", "1", "--rollouts", "8", "--jobs", "1")[0] == 0
     page = (tmp_path / "audit" / "index.html").read_text()
     assert re.search(r"in FrozenLake-v1: (left|down|right|up)( \(its choice\))? in step \d+ of an episode\.", page)
+
+
+def test_returns_without_spread_are_no_unit(capsys, tmp_path):
+    constant = [replace(pair, returns=np.zeros(32)) for pair in pairs(states=2)]
+    command._print([Audited(summarise(ABOUT, constant, 0), ["left", "right"], {})], tmp_path, Console())
+    assert re.match(r"runs/a: W1 \S+ above chance, calibration error ", capsys.readouterr().out)
 
 
 def test_twins_are_named_by_their_directories(runs, call, tmp_path):
