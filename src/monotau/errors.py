@@ -27,8 +27,8 @@ class StorageFault(RuntimeError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return the type and message of an exception on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
+    """Return the type of an exception, and its message if it has one, on one line."""
+    return ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
 
 
 def check_least(section: str, settings: object, **least: int) -> None:

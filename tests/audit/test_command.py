@@ -2,21 +2,27 @@
 
 import csv
 import json
+import re
 import shutil
 from dataclasses import replace
 
 import gymnasium as gym
+import numpy as np
 import pytest
+from rich.console import Console
 
 from monotau.agent import Agent
 from monotau.audit import command, parts
+from monotau.audit.page import Audited
 from monotau.audit.parts import Part, pack, pairs_of, parts_of, read_part, run_parts, unpack
+from monotau.audit.summary import summarise
 from monotau.cli import main
 from monotau.errors import ConfigError, EnvironmentFault, StorageFault
 from monotau.report.comparison import RunComparison
 from monotau.report.sections.audit import audit_sections, cell
 from monotau.results.methods import read_methods
 from tests.audit.test_snapshots import Uncopyable
+from tests.audit.test_summary import ABOUT, pairs
 from tests.support.commands import command_caller
 from tests.support.runs import ignore
 from tests.support.small_runs import SMALL, small_run, train_undrawn
@@ -76,7 +82,9 @@ def test_a_repeated_command_repeats_nothing_and_gives_the_same_files(audited, ru
     monkeypatch.setattr(parts, "audit_states", None)  # would raise if it were called
     code, out, err = call(runs / "coin0", runs / "coin1", "--out", audited, *FEW)
     assert (code, err) == (0, "")
-    assert f"{runs / 'coin1'}: W1 " in out
+    assert re.search(
+        r"coin1: W1 \S+ above chance \(\S+ spreads\), calibration error \S+, \d+ % of 4 strong claims", out
+    )
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -111,6 +119,27 @@ def test_without_out_the_run_holds_its_audit(tmp_path, call):
     assert "no claims tested" in out
     assert (tmp_path / "saved" / "audit" / "index.html").exists()
     assert not (tmp_path / "saved" / "audit.json").exists()  # no run
+
+
+def test_a_directory_that_is_given_twice_is_audited_once(runs, call, tmp_path):
+    shutil.copytree(runs / "coin0", tmp_path / "coin0")
+    few = ("--states", "1", "--rollouts", "8", "--jobs", "1")
+    code, out, _ = call(tmp_path / "coin0", f"{tmp_path}/coin0/../coin0", *few)
+    assert (code, out.count("W1 ")) == (0, 1)
+    assert len(json.loads((tmp_path / "coin0" / "audit" / "audit.json").read_text())["agents"]) == 1
+
+
+def test_captions_name_actions_as_people_do(call, tmp_path):
+    Agent("FrozenLake-v1", "c51", 0, **(SMALL | {"head": {"hidden": 8}})).save(tmp_path)
+    assert call(tmp_path, "--states", "1", "--rollouts", "8", "--jobs", "1")[0] == 0
+    page = (tmp_path / "audit" / "index.html").read_text()
+    assert re.search(r"in FrozenLake-v1: (left|down|right|up)( \(its choice\))? in step \d+ of an episode\.", page)
+
+
+def test_returns_without_spread_are_no_unit(capsys, tmp_path):
+    constant = [replace(pair, returns=np.zeros(32)) for pair in pairs(states=2)]
+    command._print([Audited(summarise(ABOUT, constant, 0), ["left", "right"], {})], tmp_path, Console())
+    assert re.match(r"runs/a: W1 \S+ above chance, calibration error ", capsys.readouterr().out)
 
 
 def test_twins_are_named_by_their_directories(runs, call, tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,8 @@ from monotau.audit.curves import Curve
 from monotau.audit.page import plain
 from monotau.audit.summary import Pair, Resampling, interval_of, joined, read_summaries, summarise
 from monotau.errors import ConfigError
+from monotau.report.sections.audit import cell
+from monotau.results.summary import Estimate
 
 ABOUT = {
     "directory": "runs/a",
@@ -157,3 +159,29 @@ def test_summaries_are_read_as_they_were_written(tmp_path):
         path.write_text(json.dumps(wrong))
         with pytest.raises(ConfigError, match=reason):
             read_summaries(path)
+
+
+def test_a_negligible_spread_is_no_unit():
+    far = [replace(pair, returns=1_000 + pair.returns) for pair in pairs(states=6)]
+    audit = summarise(ABOUT, far, seed=0)
+    assert "w1_relative" not in audit.summary.measures
+    assert joined([audit], "w1_relative") is None
+    constant = [replace(pair, returns=np.zeros(32)) for pair in pairs(states=6)]
+    assert "w1_relative" not in summarise(ABOUT, constant, seed=0).summary.measures
+
+
+def test_few_episodes_or_claims_have_no_interval():
+    few, more = (summarise(ABOUT, pairs(states=states), seed=0) for states in (8, 10))
+    assert [each.summary.episodes for each in (few, more)] == [4, 5]
+    assert few.summary.estimate("bias").interval is None
+    assert more.summary.estimate("bias").interval == more.summary.measures["bias"][1:]
+    assert joined([few], "bias").interval is None
+    assert joined([few, few], "bias").interval is not None
+    assert replace(more.summary, claims=4).estimate("refuted").interval is None
+    assert replace(more.summary, claims=5).estimate("refuted").interval is not None
+
+
+def test_a_value_lies_within_the_interval_that_is_printed_beside_it():
+    assert cell("crossing", Estimate(value=0.516, interval=(0.516, 0.5161))) == "51.6 [51.6, 51.6]"
+    assert cell("bias", Estimate(value=0.0194, interval=(0.0194, 0.0239))) == "0.0194 [0.0194, 0.0239]"
+    assert cell("bias", Estimate(value=-6.0, interval=None)) == "-6"

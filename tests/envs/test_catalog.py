@@ -81,7 +81,7 @@ def test_an_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch):
         made = factory("worlds_of_others:Silent-v0")
         assert made.name == "worlds_of_others:Silent-v0"
         assert made.make_vector(2).reset(seed=0)[0].shape == (2, 4)
-        with pytest.raises(ConfigError, match="cannot be made: RuntimeError: no reason given"):
+        with pytest.raises(ConfigError, match=r"cannot be made: RuntimeError$"):
             factory("worlds_of_others:Silent-v0", kwargs={"fail": True})
     finally:
         sys.modules.pop("worlds_of_others", None)

@@ -203,3 +203,16 @@ def test_names_are_escaped_in_the_legends_of_all_figures(name):
             texts = [text.get_text() for text in picture.figure.legends[0].get_texts()]
             assert label(name) in texts
             assert render(picture.figure, "png")
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("-1.5e-05 [-2e-05, 1,000]", '<span class="estimate">-1.5e-05 <span>[-2e-05, 1,000]</span></span>'),
+        ("1.5 -", "1.5 -"),
+        ("<b> [1, 2]", "&lt;b&gt; [1, 2]"),
+    ],
+)
+def test_an_interval_may_move_below_its_value(cell, shown):
+    section = Section(title="", tables=[Table(caption="", columns=("n",), rows=[[cell]])])
+    assert f">{shown}</td>" in to_html("", "", [section], {})

@@ -1,5 +1,6 @@
 """The commands refuse bad input in one line, before anything is written, and end at Ctrl-C."""
 
+import ipaddress
 import os
 import signal
 import socket
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from monotau.agent import Agent
+from monotau.distributions import Risk
 from monotau.watch import command as module
-from monotau.watch.command import has_screen, is_loopback
+from monotau.watch.command import has_screen, is_loopback, reachable, risk_note
 from tests.support.commands import command_caller
 from tests.support.watched import served, tiny_agent
 
@@ -42,11 +45,11 @@ def saved(tmp_path_factory):
         (["watch", "SAVED", "--epsilon", "2"], "--epsilon is 2.0, but must be from 0 to 1"),
         (["watch", "SAVED", "--risk", "luck"], "risk 'luck' is unknown"),
         (["watch", "SAVED", "--best"], "there is no best agent in"),
-        (["watch", "SAVED", "--checkpoint", "5"], "has no checkpoint of step 5: there is none"),
+        (["watch", "SAVED", "--checkpoint", "5"], "has no checkpoint of step 5: it has none at all."),
         (["watch", "SAVED", "--port", "99999"], "--port 99999 cannot be used"),
-        (["watch", "SAVED", "--env", "Acrobot-v1"], "is for 2 actions"),
+        (["watch", "SAVED", "--env", "Acrobot-v1"], "was trained on CartPole-v1, whose returns it predicts"),
         (["video", "SAVED"], "--out"),
-        (["video", "SAVED", "--out", "film.avi"], "--out is film.avi, but must end with .mp4, .webm, .gif"),
+        (["video", "SAVED", "--out", "film.avi"], "--out is film.avi, but must end with .mp4, .webm or .gif"),
         (["video", "nowhere", "--out", "film.gif"], "there is no run in nowhere"),
         (["video", "SAVED", "--out", "film.gif", "--episodes", "0"], "--episodes is 0, but must be at least 1"),
         (["video", "SAVED", "--out", "film.gif", "--every-steps", "0"], "--every-steps is 0, but must be at least 1"),
@@ -65,6 +68,13 @@ def test_bad_input_is_refused_in_one_line(call, saved, tmp_path, monkeypatch, wo
     assert reason in error
     assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+@pytest.mark.parametrize("command", ["watch", "audit"])
+def test_directories_are_required_and_have_no_default(call, command):
+    code, help_text, _ = call(command, "--help")
+    words = " ".join(help_text.replace("│", " ").split())
+    assert (code, "(required)" in words, "default: )" in words) == (0, True, False)
 
 
 def test_a_taken_port_and_a_damaged_agent_are_refused_in_one_line(call, tmp_path):
@@ -121,6 +131,7 @@ def test_a_signal_ends_everything_and_another_host_is_warned_about(saved, tmp_pa
             urllib.request.urlopen(address)  # noqa: S310
     printed = (tmp_path / "watch.log").read_text()
     assert "Traceback" not in printed
+    assert "watch at http://0.0.0.0" not in printed
     warned = "warning: --host 0.0.0.0 lets everybody who has the address watch" in printed
     assert warned is (host == "0.0.0.0")  # noqa: S104
 
@@ -128,6 +139,29 @@ def test_a_signal_ends_everything_and_another_host_is_warned_about(saved, tmp_pa
 def test_addresses_of_this_machine_are_recognised():
     assert [is_loopback(host) for host in ("127.0.0.1", "127.5.5.5", "::1", "localhost")] == [True] * 4
     assert [is_loopback(host) for host in ("0.0.0.0", "::", "192.168.1.5", "example.org")] == [False] * 4  # noqa: S104
+
+
+def test_a_host_that_stands_for_all_addresses_is_printed_as_one_of_them(monkeypatch):
+    assert [reachable(host) for host in ("127.0.0.1", "localhost", "::1")] == ["127.0.0.1", "localhost", "::1"]
+    for host, version in (("0.0.0.0", 4), ("::", 6)):  # noqa: S104
+        found = ipaddress.ip_address(reachable(host))
+        assert (found.version, found.is_unspecified) == (version, False)
+
+    def no_network(*_):
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(socket, "socket", no_network)
+    assert [reachable(host) for host in ("0.0.0.0", "::")] == ["127.0.0.1", "::1"]  # noqa: S104
+
+
+def test_a_risk_measure_of_an_agent_that_learns_means_is_warned_about(call, tmp_path):
+    agent = Agent("CartPole-v1", "dqn", torso={"width": 8}, head={"hidden": 8})
+    agent.save(tmp_path)
+    words = ("video", tmp_path, "--out", tmp_path / "film.gif", "--most-steps", "1", "--width", "320")
+    _, _, error = call(*words, "--risk", "cvar")
+    assert error.strip() == "warning: --risk cvar acts like mean, because dqn learns mean returns only"
+    assert call(*words)[2] == ""
+    assert [risk_note(each, Risk("cvar")) for each in (None, tiny_agent())] == [None, None]
 
 
 def test_a_browser_opens_only_where_there_is_a_screen(monkeypatch):

@@ -128,6 +128,53 @@ def test_pointing_at_the_time_line_shows_the_past(page):
     page.until(f"runs[0].lookingAt === null && runs[0].shown.at === {live[0]}")
 
 
+def test_looking_back_ends_with_the_episode(page):
+    page.pause()
+    page.click("again")
+    page.until("runs[0].live.step === 0")
+    for _ in range(3):
+        page.click("step")
+    page.until("runs[0].live.step === 3")
+    page.press("\ue012")  # left
+    page.until("runs[0].shown === runs[0].past && runs[0].past.step === 2")
+    page.click("next")
+    page.until("runs[0].live.step === 0 && runs[0].lookingAt === null && runs[0].shown === runs[0].live")
+    assert page.get("runs[0].points.length") == 1
+
+
+@pytest.mark.parametrize("words", ["-5", "1.5", "99999999999", "", "1e400"])
+def test_a_seed_that_is_not_allowed_is_put_back(page, words):
+    page.pause()
+    seed = page.get("runs[0].status.seed")
+    page.driver.execute_script(
+        "byId('seed').value = arguments[0]; byId('seed').dispatchEvent(new Event('change'))", words
+    )
+    assert page.get("byId('seed').value") == str(seed)
+
+
+def test_a_seed_that_is_allowed_is_played(page):
+    page.driver.execute_script("byId('seed').value = '17'; byId('seed').dispatchEvent(new Event('change'))")
+    page.until("runs[0].status.seed === 17")
+
+
+def test_numbers_are_written_alike_everywhere(page):
+    values = [-1234.4, -0.001, 0, 12345, -1e6, 99.995, -0.00001]
+    written = page.get(f"{values}.map((value) => formatted(value))")
+    assert written == ["−1,234", "−0.0010", "0.00", "12,345", "−1.0e+6", "100.00", "0.0000"]  # noqa: RUF001
+    assert page.get("[formatted(-20, true), formatted(1e5, true)]") == ["−20", "100,000"]  # noqa: RUF001
+    ticks = page.get("[tickText(-5000, 1000), tickText(-20000, 1e4), tickText(-0.5, 0.1)]")
+    assert ticks == ["−5,000", "−20k", "−0.5"]  # noqa: RUF001
+    assert page.get("[1, 2, 3, 4, 11, 12, 13, 21, 42, 73, 100].map(ordinal).join(' ')") == (
+        "1st 2nd 3rd 4th 11th 12th 13th 21st 42nd 73rd 100th"
+    )
+
+
+def test_the_header_names_the_agent_that_plays(page):
+    page.driver.execute_script("runs[0].setStatus({...runs[0].status, agent: 'checkpoint of step 4,000'})")
+    about = page.get("runs[0].find('.about').textContent")
+    assert about == "ndqfn-dpe on CartPole-v1 · checkpoint of step 4,000"
+
+
 def test_the_returns_of_the_shown_state_are_measured(page):
     page.pause()
     page.click("again")
@@ -142,7 +189,7 @@ def test_the_returns_of_the_shown_state_are_measured(page):
     )
     page.click("step")
     page.until("runs[0].live.step === 1")
-    assert page.get("runs[0].find('.measured').textContent.trim()") == ""
+    page.until("runs[0].find('.measured').textContent.trim() === ''")
 
 
 def test_the_keyboard_works_and_a_phone_shows_everything(page):

@@ -211,7 +211,12 @@ def test_a_moment_of_the_past_can_be_looked_at(served):
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [('{"type": "shutdown"}', "is unknown"), ("[]", "has no type"), ("x" * 600, "a request has 600 characters")],
+    [
+        ('{"type": "shutdown"}', "is unknown"),
+        ("[]", "has no type"),
+        ("x" * 600, "a request has 600 characters"),
+        (b'{"type": "play"}', "the request is not text"),
+    ],
 )
 def test_an_invalid_request_ends_the_connection(served, text, reason):
     with opened(served[1]) as connection:

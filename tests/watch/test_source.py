@@ -73,8 +73,23 @@ def test_a_run_is_training_while_its_lock_is_held(unfinished):
 def test_a_checkpoint_is_chosen_by_its_step(unfinished, finished):
     assert weights(Source(unfinished, checkpoint=60).newer_agent()) != weights(Source(finished).newer_agent())
     assert weights(Source(unfinished, checkpoint=120).newer_agent()) == weights(Source(finished).newer_agent())
-    with pytest.raises(ConfigError, match="has no checkpoint of step 7: there are 60, 120; a run keeps the last two"):
+    with pytest.raises(ConfigError, match="has no checkpoint of step 7: it has only 60, 120; a run keeps"):
         Source(unfinished, checkpoint=7).newer_agent()
+
+
+def test_the_agent_that_plays_has_a_name(unfinished, finished, tmp_path):
+    tiny_agent().save(tmp_path)
+    names = []
+    for source in (
+        Source(unfinished),
+        Source(unfinished, checkpoint=60),
+        Source(finished),
+        Source(finished, best=True),
+        Source(tmp_path),
+    ):
+        assert source.newer_agent() is not None
+        names.append(source.agent_name)
+    assert names == ["checkpoint of step 120", "checkpoint of step 60", "last agent", "best agent", ""]
 
 
 def test_a_saved_agent_can_be_watched(tmp_path):

@@ -5,10 +5,12 @@ import subprocess
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from PIL import Image
+from matplotlib.colors import to_rgb
+from PIL import Image, ImageSequence
 
 from monotau.distributions import Risk
 from monotau.errors import ConfigError, StorageFault
+from monotau.report.plotting import LINE_COLOURS
 from monotau.watch.scene import Player
 from monotau.watch.video import LARGEST_PICTURE, Canvas, _picture, check_path, film, frames_of, write_film
 from tests.support.watched import knowing_agent, tiny_agent
@@ -76,7 +78,7 @@ def test_the_end_of_an_episode_is_shown_longer(player):
 def test_a_film_is_written_and_nothing_else(player, tmp_path, suffix):
     frames = [np.full((32, 64, 3), 12 * number, np.uint8) for number in range(8)]
     path = tmp_path / f"film{suffix}"
-    write_film(path, iter(frames), 10, frames)
+    write_film(path, iter(frames), 10, frames, ["black"])
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     if suffix.lower() == ".gif":
         with Image.open(path) as image:
@@ -87,6 +89,30 @@ def test_a_film_is_written_and_nothing_else(player, tmp_path, suffix):
         shown = decoded(path)
         assert shown.shape == (8, 32, 64, 3)
         assert shown[5].mean() == pytest.approx(60, abs=6)
+
+
+def test_a_gif_keeps_the_colours_of_all_actions(tmp_path):
+    player = Player(tiny_agent("FrozenLake-v1"))
+    takes = shoot(player, most_steps=3)
+    canvas = Canvas(takes, player.action_names, "a title", Risk(), 480)
+    frame = canvas.draw(0)
+    write_film(tmp_path / "film.gif", iter([frame]), 10, canvas.samples(), canvas.thin_colours())
+    with Image.open(tmp_path / "film.gif") as image:
+        shown = np.asarray(image.convert("RGB")).astype(int)
+    for colour in LINE_COLOURS[:4]:
+        drawn = np.abs(frame - 255 * np.array(to_rgb(colour))).max(axis=-1) < 40
+        assert drawn.any()
+        assert np.abs(shown - frame)[drawn].max() < 40, colour
+
+
+@pytest.mark.parametrize("speed", [1, 7, 20, 30, 49, 50, 60])
+def test_a_gif_plays_at_the_speed_that_was_asked_for(tmp_path, speed):
+    frames = [np.full((8, 8, 3), 2 * number, np.uint8) for number in range(120)]
+    write_film(tmp_path / "film.gif", iter(frames), speed, frames, ["black"])
+    with Image.open(tmp_path / "film.gif") as image:
+        shown = [each.info["duration"] for each in ImageSequence.Iterator(image)]
+    assert sum(shown) == pytest.approx(1000 * 120 / speed, rel=0.05)
+    assert min(shown) >= 20  # browsers slow down shorter ones
 
 
 def decoded(path):
@@ -110,7 +136,7 @@ def decoded(path):
 def test_what_ffmpeg_complains_about_is_reported(tmp_path):
     frames = [np.zeros((3, 3, 3), np.uint8)] * 2  # sides must be even
     with pytest.raises(StorageFault, match=r"the film cannot be written to .*film\.mp4: .*not divisible by 2"):
-        write_film(tmp_path / "film.mp4", iter(frames), 10, frames)
+        write_film(tmp_path / "film.mp4", iter(frames), 10, frames, [])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,13 +149,13 @@ def test_a_failed_film_leaves_the_old_file(tmp_path):
         raise OSError("the disk is full")
 
     with pytest.raises(StorageFault, match=r"the film cannot be written to .*film\.gif: the disk is full"):
-        write_film(path, frames(), 10, [np.zeros((4, 4, 3), np.uint8)])
+        write_film(path, frames(), 10, [np.zeros((4, 4, 3), np.uint8)], ["black"])
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["film.gif"]
 
 
 def test_bad_paths_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"--out is .*film\.avi, but must end with \.mp4, \.webm, \.gif"):
+    with pytest.raises(ConfigError, match=r"--out is .*film\.avi, but must end with \.mp4, \.webm or \.gif"):
         check_path(tmp_path / "film.avi")
     with pytest.raises(ConfigError, match=r"--out is .*, but there is no directory .*nowhere"):
         check_path(tmp_path / "nowhere" / "film.mp4")

@@ -8,7 +8,7 @@ import pytest
 from monotau.envs.config import EnvConfig
 from monotau.envs.make import EnvFactory
 from monotau.errors import EnvironmentFault
-from monotau.watch.world import ACTION_NAMES, AtariWorld, make_world
+from monotau.watch.world import AtariWorld, make_world
 from tests.support.envs import Frames, MaskedEnv, allowed_at
 
 LIMIT = 1
@@ -68,25 +68,13 @@ def test_a_game_ends_with_its_last_screen():
         arrival = world.step(3)
     assert arrival.truncated
     assert difference(world, arrival) < LIMIT
-    assert world.action_names()[:3] == ["noop", "fire", "up"]
-    assert len(world.action_names()) == 18
     world.close()
-
-
-def test_actions_have_names():
-    for name, actions in ACTION_NAMES.items():
-        registered = [spec.id for spec in gym.registry.values() if spec.id.rpartition("-v")[0] == name]
-        env_id = max(registered, default=f"{name}-v0")
-        assert world_of(env_id).action_names() == list(actions)
-    assert world_of("MinAtar/Breakout-v1").action_names() == ["stay", "left", "right"]
-    assert world_of("monotau/Coin-v0").action_names() == ["action 0", "action 1"]
 
 
 def test_masks_and_the_first_action_of_the_environment_are_kept():
     world = make_world(EnvFactory(EnvConfig(), MaskedEnv))
     assert world.reset(0).mask.tolist() == allowed_at(0)
     assert world.step(1).mask.tolist() == allowed_at(1)  # MaskedEnv raises for an action that it does not allow
-    assert world.action_names() == [f"action {action}" for action in range(5, 9)]
 
 
 def test_an_environment_that_cannot_render_says_so():

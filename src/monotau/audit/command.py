@@ -20,11 +20,12 @@ from monotau.audit.rollouts import ActionChoice, StateAudit, check_learns_distri
 from monotau.audit.snapshots import snapshots_of
 from monotau.audit.summary import summarise
 from monotau.envs import EnvFactory
+from monotau.envs.action_names import action_names
 from monotau.errors import ConfigError, StorageFault, check_least
 from monotau.machine import cores
 from monotau.report.formatting import format_number, plural
 from monotau.report.page import PAGE
-from monotau.runs.agent_files import find_agent, is_safe_to_make, read_about
+from monotau.runs.agent_files import check_env, find_agent, is_safe_to_make, read_about
 from monotau.runs.files import read_json, write_bytes, write_json
 from monotau.runs.layout import AGENT, AUDIT, CONFIG
 from monotau.runs.process import locked, stoppable
@@ -42,7 +43,9 @@ class AuditCommand:
     stopped; the same command gives the same numbers.
     """
 
-    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = ()
+    directories: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...", help_behavior_hint="(required)")
+    ]
     """Run directories, or directories that Agent.save wrote. An unfinished run is audited at its last checkpoint."""
     states: int = 64
     """States to audit, two of each episode."""
@@ -76,6 +79,7 @@ class _Subject:
 
 def audit(given: AuditCommand, console: Console) -> None:
     """Audit agents, write the results and print a line for each."""
+    given = replace(given, directories=tuple({path.resolve(): path for path in given.directories}.values()))
     check_options(given)
     out = given.out or given.directories[0] / "audit"
     check_output(out)
@@ -115,10 +119,7 @@ def _subject(directory: Path, given: AuditCommand) -> _Subject:
         Console(stderr=True).print(escape(note), highlight=False, soft_wrap=True)
     config, _, weights = read_about(place)
     trained = config.env.id
-    if given.env is not None and given.env.rpartition(":")[2] != trained.rpartition(":")[2]:
-        raise ConfigError(
-            f"--env is {given.env}, but the agent in {directory} was trained on {trained}, whose returns it predicts."
-        )
+    check_env(given.env, directory, trained)
     if (directory / CONFIG).exists() and (run := _env_of(read_json(directory / CONFIG))) != trained:
         raise ConfigError(f"the agent in {place} was trained on {trained}, but its run on {run}.")
     agent = Agent.load(place, given.env)
@@ -211,7 +212,8 @@ def _summarise(given: AuditCommand, subject: _Subject, parts: Sequence[Sequence[
     }
     audits = [audit for part in parts for audit in part]
     pictures = {place: audit.picture for place, audit in enumerate(audits) if audit.picture is not None}
-    return Audited(summarise(about, pairs_of(parts), given.seed), pictures)
+    names = action_names(subject.agent.env_factory())
+    return Audited(summarise(about, pairs_of(parts), given.seed), names, pictures)
 
 
 def _print(audited: Sequence[Audited], out: Path, console: Console) -> None:
@@ -219,14 +221,14 @@ def _print(audited: Sequence[Audited], out: Path, console: Console) -> None:
         summary = each.audit.summary
         values = {name: three[0] for name, three in summary.measures.items()}
         claims = (
-            f"{values['refuted']:.0%} of {plural(summary.claims, 'strong claim')} refuted"
+            f"{100 * values['refuted']:.0f} % of {plural(summary.claims, 'strong claim')} refuted"
             if "refuted" in values
             else "no claims tested"
         )
+        spreads = f" ({format_number(values['w1_relative'])} spreads)" if "w1_relative" in values else ""
         console.print(
-            f"{escape(str(summary.directory))}: W1 {format_number(values['w1_excess'])} above chance "
-            f"({format_number(values['w1_relative'])} spreads), calibration error {values['calibration_error']:.3f}, "
-            f"{claims}",
+            f"{escape(str(summary.directory))}: W1 {format_number(values['w1_excess'])} above chance{spreads}, "
+            f"calibration error {values['calibration_error']:.3f}, {claims}",
             highlight=False,
             soft_wrap=True,
         )

@@ -40,7 +40,7 @@ class Measures:
     """The comparison for one state and action. Errors are learned minus measured, in units of return.
 
     `cvar_error` and `spread_error` compare the R returns with R returns drawn from the learned distribution, because
-    the CVaR and the standard deviation of a sample are biased. An excess is the size of an error less the size that
+    the CVaR and the standard deviation of a sample are biased. An excess is the size of an error minus the size that
     chance alone would give it: 0 on average for an exact distribution, and negative by chance.
     """
 

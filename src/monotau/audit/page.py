@@ -40,9 +40,10 @@ MAX_DRAWN = 24
 
 @dataclass(frozen=True)
 class Audited:
-    """An agent's audit and the pictures of its states, by the number of the state."""
+    """An agent's audit, the names of its actions, and the pictures of its states, by the number of the state."""
 
     audit: AgentAudit
+    action_names: Sequence[str]
     pictures: Mapping[int, Shaped[np.ndarray, "H W 3"]]
 
 
@@ -66,9 +67,8 @@ def write_page(directory: Path, audited: Sequence[Audited], on_figure: Callable[
     audits = [each.audit for each in audited]
     sections = sections_of(audited)
     title = f"Audit of {plural(len(audited), 'agent')}"
-    about = (
-        "Learned return distributions against returns measured in the agents' own states. Data: audit.json, audit.csv."
-    )
+    whose = "the agent's" if len(audited) == 1 else "the agents'"
+    about = f"Learned return distributions against returns measured in {whose} own states. Data: audit.json, audit.csv."
     write_json(directory / AUDIT, plain([audit.summary for audit in audits]))
     write_bytes(directory / CSV, to_csv(audits).encode())
     (directory / FIGURES).mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ def sections_of(audited: Sequence[Audited]) -> list[Section]:
         ),
         Section(
             title="Worst actions",
-            text=f"The {WORST} actions of each agent with the largest W1 above chance, each in another state: the "
+            text=f"The {WORST} actions of each agent with the largest W1 above chance, each in a different state: the "
             "state, and the learned quantile function beside that of the measured returns.",
             pictures=[picture for each in audited for picture in worst_pictures(each)][:MAX_DRAWN],
         ),
@@ -182,7 +182,7 @@ def claims_table(audits: Sequence[AgentAudit]) -> Table:
             rows.append((name_of(audit.summary), audit.summary.env, kind, str(len(some)), *map(str, counts)))
     return Table(
         caption="Strong claims by kind. Agents whose audit covers one action per state make no claims.",
-        columns=("agent", "environment", "kind", "claims", "confirmed", "refuted", "of these reversed", "undecided"),
+        columns=("agent", "environment", "kind", "claims", "confirmed", "refuted", "of which reversed", "undecided"),
         rows=rows,
     )
 
@@ -198,9 +198,9 @@ def worst_pictures(audited: Audited) -> list[Picture]:
     figures = []
     for rank, (state, number) in enumerate([*chosen.items()][:WORST], start=1):
         pair, found = audit.pairs[number], audit.found[number]
-        chosen_by_agent = " (its choice)" if pair.greedy else ""
+        action = audited.action_names[pair.action] + (" (its choice)" if pair.greedy else "")
         caption = (
-            f"{name_of(audit.summary)} in {audit.summary.env}: action {pair.action}{chosen_by_agent} in step "
+            f"{name_of(audit.summary)} in {audit.summary.env}: {action} in step "
             f"{pair.step} of an episode. W1 {found.w1:.3g}, by chance {found.noise:.3g}; mean learned "
             f"{found.learned_mean:.3g}, measured {found.mean:.3g}; p = {found.p_value:.2g}."
         )

@@ -20,6 +20,7 @@ from monotau.envs.make import EnvFactory
 from monotau.envs.masks import ACTION_MASK
 from monotau.envs.spec import ObservationSpec
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
+from monotau.report.formatting import plural
 
 COPIES, IN_PLACE = 512, 32
 """Environments that are stepped together: copies are small, while emulators take megabytes."""
@@ -118,16 +119,16 @@ def check_replay(snapshots: Snapshots, name: str, actions: int) -> None:
         again = _trace(snapshots.resume(state, 1), seen, actions, 3)
         continued = _trace(snapshots.resume(state, None), seen, actions, 2)
     except Exception as error:  # third-party code may raise anything
-        raise ConfigError(
-            f"{name} cannot be restored from a snapshot: {in_one_line(error).rstrip('.')[:200]}; give it methods "
-            "snapshot() and restore(state)."
-        ) from None
+        reason = in_one_line(error).rstrip(".")[:200]
+        if isinstance(snapshots, CopySnapshots):
+            reason = f"its state cannot be copied ({reason}); give it methods snapshot() and restore(state)"
+        raise ConfigError(f"{name} cannot be restored from a snapshot: {reason}.") from None
     game.close()
     for what, one, other in (("continues", original, continued), ("repeats", once, again)):
         if (step := _first_difference(one, other)) is not None:
             raise ConfigError(
-                f"{name} cannot be audited: a restored snapshot {what} differently after {step} steps with the same "
-                f"actions and seed; its state or its randomness lies outside of what can be restored."
+                f"{name} cannot be audited: a restored snapshot {what} differently after {plural(step, 'step')} with "
+                f"the same actions and seed; its state or its randomness lies outside of what can be restored."
             )
 
 

@@ -21,6 +21,11 @@ FORMAT = 1
 """Version of audit.json."""
 RESAMPLES = 2_000
 LEVEL = 0.95
+FEWEST = 5
+"""Fewer episodes or claims have no interval: resamples of so few resemble each other too much."""
+NEGLIGIBLE = 0.01
+"""Returns whose standard deviation is a smaller share of their size are no unit for errors."""
+CLAIM_SHARES = ("refuted", "reversed", "confirmed", "undecided")
 BINS = 20
 """Bars of the histogram of fractions."""
 
@@ -84,9 +89,8 @@ class AuditSummary:
     """Number of returns in that histogram."""
 
     def estimate(self, name: str) -> Estimate:
-        """Return a measure with its interval."""
-        value, low, high = self.measures[name]
-        return Estimate(value=value, interval=(low, high))
+        """Return a measure with its interval, if it has one."""
+        return _estimate(name, self.measures[name], [self])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +144,16 @@ def summarise(about: Mapping[str, Any], pairs: Sequence[Pair], seed: int) -> Age
     streams = [numpy_stream(seed, "audit measures", number) for number in range(len(kept))]
     found = [measure(pair.curve, pair.returns, rng) for pair, rng in zip(kept, streams, strict=True)]
     pits = np.stack([pair.curve.pit(pair.returns, rng) for pair, rng in zip(kept, streams, strict=True)])
-    spread = float(np.concatenate([pair.returns for pair in kept]).std())
+    returns = np.concatenate([pair.returns for pair in kept])
+    spread = float(returns.std())
     inconsistent = discoveries(np.array([each.p_value for each in found]))
     columns = {
         name: np.array([getattr(each, name) for each in found])
         for name in MEASURES
         if name in Measures.__dataclass_fields__
     }
-    columns["w1_relative"] = columns["w1_excess"] / (spread or 1.0)
+    if spread > NEGLIGIBLE * np.abs(returns).mean():
+        columns["w1_relative"] = columns["w1_excess"] / spread
     columns["inconsistent"] = inconsistent.astype(np.float64)
     columns["crossing"] = np.array([pair.crossing for pair in kept])
     resampling = Resampling([pair.episode for pair in kept], numpy_stream(seed, "audit bootstrap"))
@@ -255,8 +261,16 @@ def joined(audits: Sequence[AgentAudit], name: str) -> Estimate | None:
     if not all(name in audit.replicates for audit in audits):
         return None
     replicates = np.mean([audit.replicates[name] for audit in audits], axis=0)
-    low, high = interval_of(replicates[1:])
-    return Estimate(value=float(replicates[0]), interval=(float(low), float(high)))
+    return _estimate(name, _with_interval(replicates), [audit.summary for audit in audits])
+
+
+def _estimate(name: str, found: tuple[float, ...], summaries: Sequence[AuditSummary]) -> Estimate:
+    """Return a measure of agents, without its interval if they have too few episodes or claims."""
+    value, low, high = found
+    counts = [sum(each.episodes for each in summaries)]
+    if name in CLAIM_SHARES:
+        counts.append(sum(each.claims for each in summaries))
+    return Estimate(value=value, interval=(low, high) if min(counts) >= FEWEST else None)
 
 
 def read_summaries(path: Path) -> list[AuditSummary]:

@@ -145,7 +145,7 @@ def single_game(env_id: str, protocol: str) -> gym.Env:
     except gym.error.DependencyNotInstalled as error:
         raise MissingExtra(
             f"env.id is {env_id!r}, but OpenCV, which single games need, cannot be imported ({error.__cause__}); "
-            f"pip install opencv-python-headless"
+            f"pip install 'monotau[atari]'"
         ) from error
 
 

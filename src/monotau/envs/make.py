@@ -224,8 +224,8 @@ def _make_by_id(config: EnvConfig, render_mode: str | None = None) -> gym.Env:
 
 
 def _not_made(env_id: str, error: Exception) -> ConfigError:
-    reason = (str(error).splitlines() or ["no reason given"])[0][:200]
-    return ConfigError(f"env.id {env_id!r} cannot be made: {type(error).__name__}: {reason}")
+    reason = ": ".join((type(error).__name__, *(line[:200] for line in str(error).splitlines()[:1])))
+    return ConfigError(f"env.id {env_id!r} cannot be made: {reason}")
 
 
 class _Borrowed(gym.Wrapper):

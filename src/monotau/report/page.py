@@ -24,7 +24,8 @@ GENERATOR = '<meta name="generator" content="monotau report">'
 
 CSV_COLUMNS = ("method", "env", "protocol", "seed", "state", "step", "measure", "value")
 
-_NUMERIC = re.compile(r"([\d.,+%\[\]() -]|\bto\b|\bof\b)+")
+_NUMERIC = re.compile(r"([\d.,+%\[\]() -]|\b(to|of|x)\b)+")
+_INTERVAL = re.compile(r"([\d.,e+-]+) (\[[\d.,e+ -]+\])")
 
 Notify = Callable[[str], None]
 """Called with a few words on the current work, for the progress display."""
@@ -165,7 +166,7 @@ def _table(table: Table) -> str:
     kinds = ["" if _is_numeric(table, column) else ' class="text"' for column in range(len(table.columns))]
     head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, table.columns, strict=True))
     rows = "\n".join(
-        f"<tr>{''.join(f'<td{kind}>{escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
+        f"<tr>{''.join(f'<td{kind}>{_cell(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
         for row in table.rows
     )
     return (
@@ -174,6 +175,14 @@ def _table(table: Table) -> str:
         f'<div class="scroll"><table aria-label="{escape(table.caption)}">\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>"
     )
+
+
+def _cell(text: str) -> str:
+    """Return a cell in which an interval may move below its value, so that wide tables fit on the page."""
+    if interval := _INTERVAL.fullmatch(text):
+        value, ends = map(escape, interval.groups())
+        return f'<span class="estimate">{value} <span>{ends}</span></span>'
+    return escape(text)
 
 
 def _is_numeric(table: Table, column: int) -> bool:

@@ -91,6 +91,14 @@ def is_safe_to_make(env: EnvConfig) -> bool:
     return all(":" not in text or is_imported(text.partition(":")[0]) for text in texts)
 
 
+def check_env(given: str | None, directory: Path, trained: str) -> None:
+    """Raise if the environment that the user names for an agent is another one than that of its training."""
+    if given is not None and given.rpartition(":")[2] != trained.rpartition(":")[2]:
+        raise ConfigError(
+            f"--env is {given}, but the agent in {directory} was trained on {trained}, whose returns it predicts."
+        )
+
+
 def write_agent(directory: Path, config: Config, signature: EnvSignature, tensors: Mapping[str, Tensor]) -> None:
     """Write an agent into a directory, which is created if it does not exist."""
     directory.mkdir(parents=True, exist_ok=True)

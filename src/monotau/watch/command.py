@@ -4,6 +4,7 @@ import importlib
 import ipaddress
 import os
 import secrets
+import socket
 import sys
 import webbrowser
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress
 
+from monotau.agent import Agent
 from monotau.distributions import MEAN, RISKS, Risk
 from monotau.errors import ConfigError, MissingExtra
 from monotau.runs.process import stoppable
@@ -36,7 +38,9 @@ class WatchCommand:
     A run may be finished, interrupted or still training; newer checkpoints are loaded as they appear.
     """
 
-    directories: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...")]
+    directories: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR...", help_behavior_hint="(required)")
+    ]
     """Run directories, or some that Agent.save wrote; several are shown side by side."""
     best: bool = False
     """Use the agent as of the run's best evaluation instead of the last agent."""
@@ -125,7 +129,8 @@ def watch(given: WatchCommand, console: Console) -> None:
         bound.close()
         raise
     token, port = secrets.token_urlsafe(24), bound.getsockname()[1]
-    shown = f"[{given.host}]" if ":" in given.host else given.host
+    host = reachable(given.host)
+    shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/?token={token}"
 
     def ready() -> None:
@@ -134,7 +139,7 @@ def watch(given: WatchCommand, console: Console) -> None:
         for session in sessions:
             status = session.status()
             waiting = "no checkpoint yet; waiting" if status["state"] == "waiting" else None
-            for note in filter(None, (status["picture_note"], waiting)):
+            for note in filter(None, (status["picture_note"], waiting, risk_note(session.agent, risk))):
                 say(f"{session.source.name}: {note}")
         console.print(f"watch at {escape(address)}", highlight=False, soft_wrap=True)
         console.print("Ctrl-C ends it", highlight=False)
@@ -166,6 +171,8 @@ def video(given: VideoCommand, console: Console) -> None:
     agent = source.newer_agent()
     if agent is None:
         raise ConfigError(f"there is no agent in {given.directory}: the run has not saved a checkpoint yet.")
+    if note := risk_note(agent, risk):
+        say(note)
     player = Player(agent, epsilon=given.epsilon, risk=risk)
     screen = Console(stderr=True)
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
@@ -185,7 +192,7 @@ def video(given: VideoCommand, console: Console) -> None:
         title = f"{agent.config.preset} on {agent.config.env.title}" + (f", {risk.kind}" if risk != MEAN else "")
         canvas = Canvas(takes, player.action_names, title, risk, given.width)
         frames = frames_of(canvas, takes, given.speed, lambda done, total: bar.update(drawing, completed=done))
-        write_film(given.out, frames, given.speed, canvas.samples())
+        write_film(given.out, frames, given.speed, canvas.samples(), canvas.thin_colours())
     if player.world.picture_note:
         say(f"{player.world.picture_note}: only its distributions are shown")
     console.print(str(given.out), markup=False, highlight=False, soft_wrap=True)
@@ -213,6 +220,32 @@ def check_play(seed: int, epsilon: float | None) -> None:
         raise ConfigError(f"--seed is {seed}, but must be from 0 to {LARGEST_SEED}.")
     if epsilon is not None and not 0 <= epsilon <= 1:
         raise ConfigError(f"--epsilon is {epsilon}, but must be from 0 to 1: it is a probability.")
+
+
+def risk_note(agent: Agent | None, risk: Risk) -> str | None:
+    """Return a warning if the agent has no distributions that a risk measure could distinguish."""
+    if agent is None or risk.kind == MEAN.kind or agent.config.head.has_spread:
+        return None
+    return f"warning: --risk {risk.kind} acts like mean, because {agent.config.preset} learns mean returns only"
+
+
+def reachable(host: str) -> str:
+    """Return an address for the browser: a host, or one of this machine's addresses if the host stands for all."""
+    try:
+        given = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if not given.is_unspecified:
+        return host
+    family, remote, local = (
+        (socket.AF_INET, "192.0.2.1", "127.0.0.1") if given.version == 4 else (socket.AF_INET6, "2001:db8::1", "::1")
+    )
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((remote, 9))  # finds the network; a datagram socket sends nothing yet
+            return str(probe.getsockname()[0])
+    except OSError:  # there is no network
+        return local
 
 
 def prepare_process() -> None:

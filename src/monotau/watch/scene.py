@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Shaped, UInt8
 
 from monotau.agent import Agent
 from monotau.distributions import MEAN, Risk
+from monotau.envs.action_names import action_names
 from monotau.errors import ConfigError
 from monotau.learning.policy import random_actions
 from monotau.seeding import numpy_stream
@@ -97,8 +98,8 @@ class Player:
     def __init__(self, agent: Agent, *, epsilon: float | None = None, risk: Risk = MEAN) -> None:
         self.agent, self.risk = agent, risk
         self.epsilon = agent.config.evaluation.epsilon if epsilon is None else epsilon
-        self.world = make_world(agent.env_factory())
-        self.action_names = self.world.action_names()
+        envs = agent.env_factory()
+        self.world, self.action_names = make_world(envs), action_names(envs)
         self._arrival: Arrival | None = None
         self._moment: Moment | None = None
 

@@ -219,7 +219,7 @@ class Viewer:
     async def _read_requests(self) -> None:
         second, count = 0, 0
         while True:
-            request = read_request(await self._socket.receive_text())
+            request = read_request(await self._text())
             now = int(time.monotonic())
             second, count = now, count + 1 if now == second else 1
             if count > MOST_REQUESTS:
@@ -231,6 +231,15 @@ class Viewer:
             else:
                 self._session.handle(self._number, request)
             self._news.set()
+
+    async def _text(self) -> str:
+        """Receive a message; starlette's `receive_text` raises KeyError for one that is not text."""
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message["code"])
+        if message.get("text") is None:
+            raise ConfigError("the request is not text.")
+        return str(message["text"])
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

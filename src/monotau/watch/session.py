@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
+from monotau.agent import Agent
 from monotau.distributions import MEAN, Risk
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.watch.check import ROLLOUTS, audit_message, audit_state, digest
@@ -80,6 +81,11 @@ class Session:
         """Load what the run has saved so far; damaged files raise ConfigError."""
         self._check_source()
 
+    @property
+    def agent(self) -> Agent | None:
+        """The agent that plays; None if the run has saved none yet."""
+        return None if self._player is None else self._player.agent
+
     def start(self) -> None:
         """Begin to play."""
         self._thread.start()
@@ -121,6 +127,7 @@ class Session:
             "run": self.source.name,
             "env": config.env.title if config else "",
             "preset": config.preset if config else "",
+            "agent": self.source.agent_name,
             "gamma": config.gamma if config else None,
             "clip": config.replay.reward_clip if config else 0,
             "actions": player.action_names if player else [],

@@ -9,8 +9,9 @@ from typing import Any, final
 
 from monotau.agent import Agent
 from monotau.errors import ConfigError
-from monotau.runs.agent_files import find_agent
-from monotau.runs.layout import AGENT, CHECKPOINTS, CONFIG, METRICS, RESULT
+from monotau.report.formatting import name_list
+from monotau.runs.agent_files import check_env, find_agent, read_about
+from monotau.runs.layout import AGENT, BEST_AGENT, CHECKPOINTS, CONFIG, METRICS, RESULT
 from monotau.runs.manifest import generations, read_manifest
 from monotau.runs.metrics import Line, read_lines
 from monotau.runs.process import is_held
@@ -53,6 +54,8 @@ class Source:
         held = os.listdir(self.directory)
         if CONFIG not in held and "agent.json" not in held and AGENT not in held:
             raise ConfigError(f"there is no run in {self.directory}: it holds neither {CONFIG} nor agent.json.")
+        self.agent_name = ""
+        """Which agent of the run was loaded, for people; empty if there is only one."""
         self._loaded: tuple[str, int] | None = None
         self._metrics_mark: tuple[int, int] | None = None
         self._next_reading = 0.0
@@ -86,9 +89,24 @@ class Source:
 
     def _load(self) -> Agent:
         with warnings.catch_warnings(action="ignore"):  # that the run has not finished is shown, not printed
-            if self.checkpoint is not None:
-                return Agent.load(self._generation(self.checkpoint), self.env)
-            return Agent.load(self.directory, self.env, best=self.best)
+            place = self._place()
+            check_env(self.env, self.directory, read_about(place)[0].env.id)
+            agent = Agent.load(place, self.env)
+        self.agent_name = self._name_of(place)
+        return agent
+
+    def _name_of(self, place: Path) -> str:
+        if place.name == BEST_AGENT:
+            return "best agent"
+        if place.parent.name == CHECKPOINTS:
+            return f"checkpoint of step {read_manifest(place).step:,d}"
+        return "last agent" if place.name == AGENT else ""
+
+    def _place(self) -> Path:
+        """Return the directory of the agent."""
+        if self.checkpoint is not None:
+            return self._generation(self.checkpoint)
+        return find_agent(self.directory, best=self.best)[0]
 
     def _mark(self) -> tuple[str, int] | None:
         """Return what changes when there is another agent to load: its path and the time of its file."""
@@ -115,8 +133,8 @@ class Source:
             except ConfigError:  # damaged; it cannot be shown
                 continue
         if step not in steps:
-            there = f"there are {', '.join(map(str, sorted(steps)))}" if steps else "there is none"
-            raise ConfigError(f"{self.directory} has no checkpoint of step {step}: {there}; a run keeps the last two.")
+            kept = f"only {name_list([*map(str, sorted(steps))])}; a run keeps the last two" if steps else "none at all"
+            raise ConfigError(f"{self.directory} has no checkpoint of step {step}: it has {kept}.")
         return steps[step]
 
     def newer_curves(self) -> Curves | None:

@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon, Rectangle
 from PIL import Image
@@ -40,7 +41,11 @@ LAST_SECONDS = 1.0
 LARGEST_PICTURE = 640
 """Width to which larger pictures of environments are reduced."""
 GIF_COLOURS, SAMPLES = 64, 8
-"""Size of the palette of a GIF, and frames from which it is chosen."""
+"""Colours of a GIF that are chosen from frames, and the number of these frames."""
+TINTS = (1.0, 0.65, 0.4, 0.25, 0.15)
+"""Strengths in which the palette of a GIF holds the colour of each action: lines are thin, faint, or edges of both."""
+GIF_FASTEST = 50
+"""Most frames per second of a GIF; browsers show shorter ones for a tenth of a second."""
 MOST_NAMED = 8
 """Largest number of actions that are all named in the picture."""
 
@@ -214,6 +219,10 @@ class Canvas:
         """Draw a few takes, from which the colours of a GIF are chosen."""
         return [self.draw(number) for number in range(0, len(self._takes), math.ceil(len(self._takes) / SAMPLES))]
 
+    def thin_colours(self) -> list[str]:
+        """Return the colours of lines and text, which cover too little of a frame to be chosen from samples."""
+        return ["white", "black", *dict.fromkeys(self._colours)]
+
     def _draw_thought(self, moment: Moment) -> None:
         thought = moment.thought
         if thought is None:  # after the last step the last prediction stays, faint
@@ -266,20 +275,24 @@ def frames_of(canvas: Canvas, takes: Sequence[Take], speed: int, report: Report)
 def check_path(path: Path) -> None:
     """Raise for a file that no film can be written to."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--out is {path}, but must end with {', '.join(SUFFIXES)}: the ending decides the format.")
+        raise ConfigError(
+            f"--out is {path}, but must end with {', '.join(CODECS)} or .gif: the ending decides the format."
+        )
     if not os.path.isdir(path.parent):
         raise ConfigError(f"--out is {path}, but there is no directory {path.parent}.")
 
 
-def write_film(path: Path, frames: Iterator[Frame], speed: int, samples: Sequence[Frame]) -> None:
+def write_film(
+    path: Path, frames: Iterator[Frame], speed: int, samples: Sequence[Frame], colours: Sequence[str]
+) -> None:
     """Write a film; a file that is there already is replaced only by a complete one.
 
-    The colours of a GIF are those of the samples.
+    A GIF has the named colours, and others that are chosen from the samples.
     """
     partial = path.with_name(f".{path.stem}.partial{path.suffix.lower()}")
     try:
         if partial.suffix == ".gif":
-            _write_gif(partial, frames, speed, samples)
+            _write_gif(partial, frames, speed, samples, colours)
         else:
             _write_compressed(partial, frames, speed)
         os.replace(partial, path)
@@ -290,13 +303,33 @@ def write_film(path: Path, frames: Iterator[Frame], speed: int, samples: Sequenc
             partial.unlink()
 
 
-def _write_gif(path: Path, frames: Iterator[Frame], speed: int, samples: Sequence[Frame]) -> None:
-    """Write a GIF with one palette for all frames, so that unchanged pixels stay the same and compress well."""
-    palette = Image.fromarray(np.vstack(samples)).quantize(GIF_COLOURS)
-    paletted = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
-    next(paletted).save(
-        path, save_all=True, append_images=paletted, duration=round(1000 / speed), loop=0, optimize=True
-    )
+def _write_gif(
+    path: Path, frames: Iterator[Frame], speed: int, samples: Sequence[Frame], colours: Sequence[str]
+) -> None:
+    """Write a GIF with one palette for all frames, so that unchanged pixels stay the same and compress well.
+
+    Times are in hundredths of a second. They are rounded so that the film as a whole has the speed that was asked for.
+    """
+    palette, stride = _palette(samples, colours), math.ceil(speed / GIF_FASTEST)
+
+    def images() -> Iterator[Image.Image]:
+        shown = 0
+        for number, frame in enumerate(itertools.islice(frames, 0, None, stride), start=1):
+            image = Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
+            due = round(100 * stride * number / speed)
+            image.info["duration"], shown = 10 * (due - shown), due
+            yield image
+
+    paletted = images()
+    next(paletted).save(path, save_all=True, append_images=paletted, loop=0, optimize=True)
+
+
+def _palette(samples: Sequence[Frame], colours: Sequence[str]) -> Image.Image:
+    chosen = Image.fromarray(np.vstack(samples)).quantize(GIF_COLOURS).getpalette() or []
+    tints = [tint * np.array(to_rgb(colour)) + 1 - tint for colour in colours for tint in TINTS]  # on white
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*np.rint(255 * np.concatenate(tints)).astype(int).tolist(), *chosen[: 3 * GIF_COLOURS]])
+    return palette
 
 
 def _write_compressed(path: Path, frames: Iterator[Frame], speed: int) -> None:

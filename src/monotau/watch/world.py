@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, final
 
 import numpy as np
@@ -18,22 +17,6 @@ from monotau.envs.masks import ACTION_MASK
 from monotau.errors import ConfigError, EnvironmentFault, in_one_line
 from monotau.own_envs import OWN
 from monotau.watch.drawing import draw_observation
-
-ACTION_NAMES: dict[str, tuple[str, ...]] = {
-    "CartPole": ("push left", "push right"),
-    "MountainCar": ("push left", "coast", "push right"),
-    "Acrobot": ("torque -1", "torque 0", "torque +1"),
-    "LunarLander": ("coast", "left engine", "main engine", "right engine"),
-    "FrozenLake": ("left", "down", "right", "up"),
-    "FrozenLake8x8": ("left", "down", "right", "up"),
-    "CliffWalking": ("up", "right", "down", "left"),
-    "CliffWalkingSlippery": ("up", "right", "down", "left"),
-    "Taxi": ("south", "north", "east", "west", "pick up", "drop off"),
-    "monotau/Grid": ("up", "right", "down", "left"),
-    "monotau/Chain": ("left", "right"),
-}
-"""Names of the actions of environments that do not name them."""
-MINATAR_NAMES = ("stay", "left", "up", "right", "down", "fire")
 
 LARGEST_SEED = 2**31 - 1
 """Some environments keep their seed in 32 bits."""
@@ -67,10 +50,6 @@ class World(ABC):
     @abstractmethod
     def picture(self) -> UInt8[np.ndarray, "H W 3"] | None:
         """Return a picture of the current state; None if the environment has none."""
-
-    @abstractmethod
-    def action_names(self) -> list[str]:
-        """Return a short name for every action."""
 
     @abstractmethod
     def close(self) -> None:
@@ -136,19 +115,6 @@ class SingleWorld(World):
             self.picture_note = f"{self._envs.name} cannot be rendered: {in_one_line(error)[:200]}"
             return None
 
-    def action_names(self) -> list[str]:
-        """Return the names of the actions; numbers if nobody has named them."""
-        count, sizes, start = self._envs.num_actions, self._envs.action_sizes, self._envs.action_start
-        if sizes:
-            return ["(" + ", ".join(map(str, choice)) + ")" for choice in product(*map(range, sizes))]
-        known: tuple[str, ...] = ()
-        if self._envs.by_id and self._envs.config.id.startswith(MINATAR_PREFIX):
-            played: Any = self._env.unwrapped
-            known = tuple(MINATAR_NAMES[action] for action in played.action_set)
-        elif self._envs.by_id:
-            known = ACTION_NAMES.get(self._envs.config.id.rpartition("-v")[0], ())
-        return list(known) if len(known) == count else [f"action {start + action}" for action in range(count)]
-
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
@@ -197,10 +163,6 @@ class AtariWorld(World):
     def picture(self) -> UInt8[np.ndarray, "H W 3"] | None:
         """Return the screen."""
         return self._picture
-
-    def action_names(self) -> list[str]:
-        """Return the emulator's names of joystick positions."""
-        return list(self._played.action_names)
 
     def close(self) -> None:
         """Close both emulators."""

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from monotau.audit.summary import AuditSummary, read_summaries
 from monotau.errors import ConfigError
 from monotau.report.comparison import RunComparison
-from monotau.report.formatting import format_number, method_list
+from monotau.report.formatting import format_estimate, format_number, method_list
 from monotau.report.page import Notify, Picture, Section, Table
 from monotau.report.plotting import (
     REFERENCE,
@@ -46,8 +46,8 @@ SHARES = ("inconsistent", "crossing", "refuted", "reversed", "confirmed")
 EXPLANATION = (
     "States are visited with the agent's policy. In each, every audited action is taken many times from a snapshot, "
     "and the agent then plays on greedily with new randomness. The discounted returns, clipped as in training, are "
-    "compared with the learned distribution. W1 above chance is the 1-Wasserstein distance less what the number of "
-    "returns explains: 0 for an exact distribution. Errors of CVaR and spread are absolute, less what chance explains. "
+    "compared with the learned distribution. W1 above chance is the 1-Wasserstein distance minus what sampling "
+    "noise alone would give: 0 for an exact distribution. Errors of CVaR and spread are absolute, minus the same. "
     "An action is inconsistent if its returns are unlikely to be drawn from the learned distribution. A claim says "
     "that one action is better (mean) or safer (CVaR) than another; the strongest quarter is tested, and a claim is "
     "refuted if the true difference is significantly below half of what is claimed. False discoveries are limited to 5 "
@@ -80,13 +80,11 @@ def name_of(summary: AuditSummary) -> str:
 
 
 def cell(name: str, estimate: Estimate | None) -> str:
-    """Return a measure with its interval."""
+    """Return a measure with its interval, if it has one."""
     if estimate is None:
         return "-"
-    factor = 100 if name in SHARES else 1
-    low, high = estimate.interval or (estimate.value, estimate.value)
-    ends = (f"{factor * end:.0f}" if abs(factor * end) >= 100 else f"{factor * end:.2g}" for end in (low, high))
-    return f"{format_number(factor * estimate.value)} [{', '.join(ends)}]"
+    factor = 100.0 if name in SHARES else 1.0
+    return format_estimate(estimate, factor) if estimate.interval else format_number(factor * estimate.value)
 
 
 def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
@@ -99,7 +97,7 @@ def audit_tables(summaries: Sequence[AuditSummary]) -> list[Table]:
     return [
         Table(
             caption="Errors of learned distributions, in units of return or in standard deviations of all returns of "
-            "the audit (spreads): value and 95 % interval over episodes.",
+            "the audit (spreads; - if it is negligible): value and, from 5 episodes on, 95 % interval over episodes.",
             columns=("agent", "environment", "states x rollouts", *ERRORS.values()),
             rows=[(*name, f"{each.states} x {each.rollouts}", *cells(each, ERRORS)) for each, name in agents],
         ),

@@ -29,21 +29,27 @@ function setTheme(theme) {
 const colourOf = (action) => colours.lines[action % colours.lines.length];
 const dashOf = (action) => DASHES[Math.floor(action / colours.lines.length) % DASHES.length];
 
+// A number with so many decimals, commas between thousands, and a minus sign instead of a hyphen.
+function fixed(value, digits) {
+  const words = value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return words.replace("-", /[1-9]/.test(words) ? "−" : "");
+}
+function ordinal(number) {
+  const last = number % 100 > 10 && number % 100 < 14 ? 0 : number % 10;
+  return number + (["", "st", "nd", "rd"][last] || "th");
+}
 function formatted(value, whole = false) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (whole && Number.isInteger(value) && size < 1e6) return value.toLocaleString("en").replace("-", "−");
-  if (size >= 1e5) return value.toExponential(1);
-  if (size >= 1000) return Math.round(value).toLocaleString("en");
-  const digits = size >= 100 ? 1 : size >= 1 || size === 0 ? 2 : size >= 0.01 ? 3 : 4;
-  return (Object.is(value, -0) ? 0 : value).toFixed(digits).replace("-", "−");
+  if (whole && Number.isInteger(value) && size < 1e6) return fixed(value, 0);
+  if (size >= 1e5) return value.toExponential(1).replace("-", "−");
+  return fixed(value, size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 || size === 0 ? 2 : size >= 0.01 ? 3 : 4);
 }
 function tickText(value, step) {
   if (Math.abs(value) < step / 1e6) return "0";
-  if (Math.abs(value) >= 1e6) return (value / 1e6).toLocaleString("en") + "M";
-  if (Math.abs(value) >= 1e4) return (value / 1e3).toLocaleString("en") + "k";
-  const digits = Math.max(0, Math.min(5, -Math.floor(Math.log10(step) + 1e-9)));
-  return value.toFixed(digits).replace("-", "−");
+  if (Math.abs(value) >= 1e6) return (value / 1e6).toLocaleString("en").replace("-", "−") + "M";
+  if (Math.abs(value) >= 1e4) return (value / 1e3).toLocaleString("en").replace("-", "−") + "k";
+  return fixed(value, Math.max(0, Math.min(5, -Math.floor(Math.log10(step) + 1e-9))));
 }
 function ticks(low, high, count) {
   const rough = (high - low) / Math.max(count, 1);
@@ -198,7 +204,10 @@ class Run {
       const first = message.points[0];
       // A new episode begins at step 0; a page that connects late may join in the middle of one.
       const episodes = message.points.findLastIndex((point) => point[1] === 0);
-      if (episodes >= 0) this.points = message.points.slice(episodes);
+      if (episodes >= 0) {
+        if (this.lookingAt !== null) this.lookAt(null); // the time line is now that of the new episode
+        this.points = message.points.slice(episodes);
+      }
       else if (!this.points.length || first[0] > this.points[this.points.length - 1][0]) this.points.push(...message.points);
       if (this.points.length > KEPT) this.points.splice(0, this.points.length - KEPT);
     }
@@ -207,7 +216,7 @@ class Run {
   setStatus(status) {
     const renamed = status.actions.join("\n") !== this.status.actions.join("\n");
     this.status = status;
-    this.find(".about").textContent = [status.preset, status.env].filter(Boolean).join(" on ");
+    this.find(".about").textContent = [[status.preset, status.env].filter(Boolean).join(" on "), status.agent].filter(Boolean).join(" · ");
     const progress = this.find(".progress");
     progress.classList.toggle("training", status.training);
     this.progressText();
@@ -223,7 +232,7 @@ class Run {
 
   progressText() {
     const steps = this.curves ? Math.max(0, ...Object.values(this.curves).flatMap((series) => Object.values(series).map((points) => points.length ? points[points.length - 1][0] : 0))) : 0;
-    const at = steps ? ` · step ${steps.toLocaleString("en")}` : "";
+    const at = steps ? ` · step ${fixed(steps, 0)}` : "";
     this.find(".progress").textContent = this.status.training ? `training${at}` : this.status.finished ? "" : `interrupted${at}`;
   }
 
@@ -347,7 +356,7 @@ class Run {
     const badge = this.find(".badge");
     badge.hidden = this.lookingAt === null || !moment;
     if (!moment) return;
-    if (this.lookingAt !== null) badge.textContent = `looking back · step ${moment.step}`;
+    if (this.lookingAt !== null) badge.textContent = `looking back · step ${fixed(moment.step, 0)}`;
     if (moment.bitmap) {
       const factor = Math.min(plot.width / moment.bitmap.width, plot.height / moment.bitmap.height);
       const fill = (side, whole) => whole - side < 3 ? whole : side; // no hairline beside a picture that almost fits
@@ -357,7 +366,7 @@ class Run {
     }
     if (["playing", "paused"].includes(this.element.dataset.state)) {
       const over = { terminated: "The episode is over", truncated: "Cut off by the time limit" }[moment.ended];
-      this.veil(over ? `${over} after ${moment.step.toLocaleString("en")} steps: score ${formatted(moment.score, true)}` : this.status.picture_note ? `No picture: ${this.status.picture_note}.` : "");
+      this.veil(over ? `${over} after ${fixed(moment.step, 0)} ${moment.step === 1 ? "step" : "steps"}: score ${formatted(moment.score, true)}` : this.status.picture_note ? `No picture: ${this.status.picture_note}.` : "");
     }
   }
 
@@ -546,14 +555,14 @@ class Run {
 
   fillFacts(moment) {
     if (!moment) return;
-    this.find(".f-step").textContent = moment.step.toLocaleString("en");
+    this.find(".f-step").textContent = fixed(moment.step, 0);
     this.find(".f-score").textContent = formatted(moment.score, true);
     this.find(".f-discounted").textContent = formatted(moment.discounted);
     const action = this.find(".f-action"), random = moment.action !== moment.best;
     action.textContent = moment.action === undefined ? "–" : this.status.actions[moment.action] + (random ? " (random)" : "");
     action.style.setProperty("--swatch", moment.action === undefined ? "transparent" : colourOf(moment.action));
     const [low, high] = moment.start.interval, verdict = this.find(".verdict"), strong = document.createElement("b");
-    const place = moment.below >= 1 ? "above all that was predicted" : moment.below <= 0 ? "below all that was predicted" : `at the ${Math.round(moment.below * 100)} % quantile of that`;
+    const place = moment.below >= 1 ? "above the whole predicted range" : moment.below <= 0 ? "below the whole predicted range" : `at the ${ordinal(Math.round(moment.below * 100))} percentile of the prediction`;
     strong.textContent = moment.ended === "terminated" ? `It came to ${formatted(moment.discounted)}` : `Now expected: ${formatted(moment.expected)}`;
     verdict.replaceChildren(`Predicted at the start: ${formatted(moment.start.mean)}, 90 % interval ${formatted(low)} to ${formatted(high)}. `, strong, `, ${place}.`);
   }
@@ -636,7 +645,11 @@ function sendRisk(kind, value) {
   const about = PARAMETERS[kind];
   sendAll(about ? { type: "risk", kind, [about.name]: Number(value ?? about.start) } : { type: "risk", kind });
 }
-function clampedSeed() { return Math.min(Math.max(Math.round(Number(byId("seed").value)) || 0, 0), 2147483647); }
+function sendSeed() {
+  const field = byId("seed");
+  if (field.value && field.checkValidity()) sendAll({ type: "seed", value: Number(field.value) });
+  else field.value = runs[0].status.seed;
+}
 function setSpeed(value) {
   byId("speed").value = value;
   sendAll({ type: "speed", value: Number(byId("speed").value) });
@@ -652,7 +665,7 @@ const actions = {
 for (const [id, action] of Object.entries(actions)) byId(id).addEventListener("click", action);
 byId("speed").addEventListener("input", () => setSpeed(byId("speed").value));
 byId("epsilon").addEventListener("input", () => sendAll({ type: "epsilon", value: Number(byId("epsilon").value) }));
-byId("seed").addEventListener("change", () => sendAll({ type: "seed", value: clampedSeed() }));
+byId("seed").addEventListener("change", sendSeed);
 byId("risk").addEventListener("change", () => sendRisk(byId("risk").value));
 byId("parameter").addEventListener("input", () => sendRisk(byId("risk").value, byId("parameter").value));
 document.addEventListener("visibilitychange", () => sendAll({ type: "visible", value: !document.hidden }));
