@@ -368,7 +368,7 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     [
         ([], "run/agent.onnx"),
         (["--format", "torch", "--best", "--risk", "wang"], "run/best_agent.pt2"),
-        (["--out", "x.onnx", "--alpha", "0.5"], "x.onnx"),
+        pytest.param(["--out", "x.onnx", "--alpha", "0.5"], "x.onnx", marks=pytest.mark.slow),
     ],
 )
 def test_an_export_prints_the_name_of_the_file(words, name, call, run_directory, tmp_path):

@@ -184,8 +184,8 @@ def test_the_returns_of_the_shown_state_are_measured(page):
     page.until("runs.every((run) => run.auditOf(run.shown))", seconds=60)
     assert page.pixels(".curves") != before
     words = page.get(f"runs[{CARTPOLE}].find('.measured').textContent")
-    assert re.search(
-        r"Dots: returns of 32 rollouts of each action, then greedy\. push \w+: mean .+ ± .+, predicted", words
+    assert re.fullmatch(
+        r"Dots: returns of 32 rollouts of each action\. push \w+: mean \S+ ± \S+, predicted \S+\.", words
     )
     page.click("step")
     page.until("runs[0].live.step === 1")
