@@ -255,6 +255,19 @@ def test_flags_set_the_settings_they_name(call):
     assert (shown["optimiser"]["learning_rate"], shown["head"]["hidden"]) == (1e-4, CLASSIC["head"]["hidden"])
 
 
+@pytest.mark.parametrize("words", [["--out", "../q2"], ["--out=../q2"], ["--out", "a..b"], ["--out", "./head.knots"]])
+def test_a_value_with_dots_is_no_setting(words, call):
+    assert call("train", *words, "--show") == call("train", "--show")
+
+
+def test_a_file_of_settings_may_lie_in_another_directory(call, tmp_path, monkeypatch):
+    (tmp_path / "c.yaml").write_text("gamma: 0.5")
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    code, out, err = call("train", "--config", "../c.yaml", "--show")
+    assert (code, err, json.loads(out)["gamma"]) == (0, "", 0.5)
+
+
 @pytest.mark.parametrize("words", [["--replay.kind", "prioritized"], ["--replay.kind=prioritized"]])
 def test_a_kind_may_be_named_as_in_a_file(words, call):
     shown = call("train", *words, "--replay.alpha", "0.5", "--show")

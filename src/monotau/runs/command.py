@@ -213,12 +213,14 @@ def _given_flags(words: list[str], settings: Mapping[str, Any]) -> dict[str, Any
     """Return the settings that the command line sets; a profile may derive others from them."""
     given: dict[str, Any] = {}
     for word in words:
+        if not word.startswith("--"):  # a value, such as ../runs
+            continue
         *sections, name = word.removeprefix("--").partition("=")[0].replace("-", "_").split(".")
         source, target = settings, given
         for section in sections:
             source, target = source.get(section, {}), target.setdefault(section, {})
         for candidate in (name, name.removeprefix("no_")):
-            if word.startswith("--") and candidate in source and (sections or candidate not in _OWN):
+            if candidate in source and (sections or candidate not in _OWN):
                 target[candidate] = source[candidate]
     return {name: value for name, value in given.items() if value != {}}
 
