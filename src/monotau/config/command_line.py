@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +15,11 @@ from monotau.errors import ConfigError
 
 IMPORTS = tyro.conf.arg(name="import", metavar="MODULE")
 """The annotation of the option --import, which can be repeated."""
+
+
+def import_flags(modules: Iterable[str]) -> list[str]:
+    """Return the options that name modules, for the command line of another process."""
+    return [f"--import={name}" for name in modules]
 
 
 def values_of(flag: str, words: Sequence[str]) -> list[str]:
