@@ -65,7 +65,7 @@ class ReturnGraph(nn.Module):
 
 
 def export_agent(
-    path: str | Path,
+    path: Path,
     form: Literal["onnx", "torch"],
     config: Config,
     signature: EnvSignature,
@@ -84,12 +84,12 @@ def export_agent(
                 "format torch, or one of mean, cvar, upper-cvar and power."
             )
         require_onnx()
-    if not Path(path).parent.is_dir():  # before the graph is traced, which takes seconds
+    if not path.parent.is_dir():  # before the graph is traced, which takes seconds
         raise ConfigError(f"the agent cannot be exported to {path}: the directory does not exist.")
     program = trace(config, signature, state, risk)
     about = describe(config, signature, risk)
     try:
-        (write_onnx if form == "onnx" else write_torch)(Path(path), program, about)
+        (write_onnx if form == "onnx" else write_torch)(path, program, about)
     except OSError as error:
         raise StorageFault(f"the agent cannot be exported to {path}: {error}.") from None
 

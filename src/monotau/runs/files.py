@@ -27,6 +27,13 @@ class DamagedFile(ConfigError):
         self.path = path
 
 
+def to_path(name: str, given: Any, what: str) -> Path:
+    """Return the path that a caller gave as an argument; an empty text is a mistake, not the current directory."""
+    if not isinstance(given, str | os.PathLike) or not str(given):
+        raise ConfigError(f"{name} is {brief(given)}, but must be the path of a {what}.")
+    return Path(given)
+
+
 class Record(NamedTuple):
     """Size and SHA-256 of a file, or of its beginning."""
 
