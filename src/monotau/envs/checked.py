@@ -50,7 +50,11 @@ class Checked(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode; empty options, which SyncVectorEnv leaves after removing `reset_mask`, become None."""
         observation, info = _values("reset", self.env.reset(seed=seed, options=options or None), OF_RESET)
-        return self._array(observation), self._info(info)
+        array = self._array(observation)
+        try:
+            return array, self._info(info)
+        except EnvironmentFault as fault:  # which may occur in a step that ends an episode
+            raise EnvironmentFault(f"in reset, {fault}") from None
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Take a step; the last observation of an episode is copied.
