@@ -36,6 +36,7 @@ from monotau.learning.train import Training
 from monotau.networks.devices import one_thread, torch_threads
 from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
 from monotau.runs.files import check, to_path
+from monotau.runs.layout import differences
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log, best_evaluation
 from monotau.runs.progress import Display, console_for
@@ -642,7 +643,7 @@ class Agent:
         weights = directory / "weights.safetensors"
         check_alike(weights, AgentNetworks.blank_state(config, signature.observation, signature.actions))
         check(weights, record)
-        envs, source = None, None if isinstance(env, str) else env
+        envs, source, trained = None, None if isinstance(env, str) else env, config.env.id
         if isinstance(env, str):
             same = is_atari(env) == is_atari(config.env.id)
             protocol = config.env.protocol if same else default_protocol(env)
@@ -653,10 +654,14 @@ class Agent:
             with suppress(MissingExtra) if env is None else nullcontext():  # not needed to predict
                 envs = _made(config, source)
         if envs is not None:
-            here = EnvSignature.of(envs)
-            if replace(here, env_by_id=signature.env_by_id) != signature:
-                raise ConfigError(f"the agent in {directory} is for {signature}, but {envs.name} has {here}.")
-            signature = here
+            here = replace(EnvSignature.of(envs), env_by_id=signature.env_by_id)
+            if here != signature:
+                found = differences(to_plain(signature, KINDS), to_plain(here, KINDS))
+                raise ConfigError(
+                    f"env is {envs.name}, but the agent in {directory} was trained on {trained}: they differ in "
+                    f"{', '.join(found[:5])}{' and more' if len(found) > 5 else ''}."
+                )
+            signature = replace(here, env_by_id=envs.by_id)
         return cls._restored(config, envs, signature, read_tensors(weights))
 
     @classmethod

@@ -44,7 +44,10 @@ def saved(tmp_path_factory):
         (["watch", "SAVED", "--best"], "there is no best agent in"),
         (["watch", "SAVED", "--checkpoint", "5"], "has no checkpoint of step 5: there is none"),
         (["watch", "SAVED", "--port", "99999"], "--port 99999 cannot be used"),
-        (["watch", "SAVED", "--env", "Acrobot-v1"], "is for 2 actions"),
+        (
+            ["watch", "SAVED", "--env", "Acrobot-v1"],
+            "they differ in actions (2 there, 3 here), observation.shape ([4] there, [6] here)",
+        ),
         (["video", "SAVED"], "--out"),
         (["video", "SAVED", "--out", "film.avi"], "--out is film.avi, but must end with .mp4, .webm, .gif"),
         (["video", "nowhere", "--out", "film.gif"], "there is no run in nowhere"),

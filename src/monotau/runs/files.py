@@ -34,6 +34,14 @@ def to_path(name: str, given: Any, what: str) -> Path:
     return Path(given)
 
 
+def check_file(failure: str, path: Path) -> None:
+    """Raise, in words that start with the failure, if there is no place for a file at a path that the user gave."""
+    if os.path.isdir(path):  # False, not an exception, for impossible names
+        raise ConfigError(f"{failure}: it is a directory.")
+    if not os.path.isdir(path.parent):
+        raise ConfigError(f"{failure}: the directory does not exist.")
+
+
 class Record(NamedTuple):
     """Size and SHA-256 of a file, or of its beginning."""
 
