@@ -599,7 +599,7 @@ def test_a_directory_without_an_agent_is_refused(tmp_path):
             Agent.load(directory)
     (tmp_path / "config.json").write_text("{}")
     for directory in (tmp_path, tmp_path / "agent"):
-        with pytest.raises(ConfigError, match=r"there is no agent in .*: the run there has not finished"):
+        with pytest.raises(ConfigError, match=r"there is no agent in .*: it has no checkpoint yet"):
             Agent.load(directory)
 
 

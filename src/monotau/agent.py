@@ -778,8 +778,8 @@ class Agent:
                 EnvFactory(self.config.env)  # raises MissingExtra
             raise ConfigError(
                 f"this agent was loaded without its environment ({self.config.env.id}), which cannot be made from the "
-                "saved settings alone: pass it to Agent.load(directory, env=...) or as --env, or name its module with "
-                "monotau.import_parts or --import."
+                "saved settings alone: pass it to Agent.load(directory, env=...), or name its module with "
+                "monotau.import_parts."
             )
         return self.envs
 

@@ -21,12 +21,11 @@ from monotau.audit.snapshots import snapshots_of
 from monotau.audit.summary import summarise
 from monotau.config.command_line import IMPORTS
 from monotau.config.imports import import_parts
-from monotau.envs import EnvFactory
 from monotau.errors import ConfigError, StorageFault, check_least
 from monotau.machine import cores
 from monotau.report.formatting import format_number, plural
 from monotau.report.page import PAGE
-from monotau.runs.agent_files import find_agent, is_safe_to_make, read_about
+from monotau.runs.agent_files import find_agent, read_about, unmade
 from monotau.runs.files import read_json, write_bytes, write_json
 from monotau.runs.layout import AGENT, AUDIT, CONFIG
 from monotau.runs.process import locked, stoppable
@@ -128,11 +127,7 @@ def _subject(directory: Path, given: AuditCommand) -> _Subject:
         raise ConfigError(f"the agent in {place} was trained on {trained}, but its run on {run}.")
     agent = Agent.load(place, given.env)
     if agent.envs is None:
-        if is_safe_to_make(agent.config.env):
-            EnvFactory(agent.config.env)  # raises an error that names the missing package
-        raise ConfigError(
-            f"the environment {trained} of the agent in {directory} must be named: pass --env ID or --import MODULE."
-        )
+        raise unmade(directory, agent.config.env)
     check_learns_distribution(agent)
     parts = parts_of(
         place,

@@ -56,5 +56,12 @@ def parse(
         raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
     if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):
         reason = match[2].rpartition("'>: ")[2]  # an optional value has one reason per type; the last counts
+        if number := re.fullmatch(
+            r"(?:invalid literal for int\(\) .*|could not convert string to float): ('.*')", reason
+        ):
+            what = "a whole number" if "int()" in reason else "a number"
+            raise ConfigError(f"{match[1]} takes {what}, not {number[1]}. See {program} --help.")
         raise ConfigError(f"{match[1]} takes {match[3]}, but: {reason}. See {program} --help.")
+    # What follows the name of a missing argument is its help text.
+    text = re.sub(r"^(Missing from [^:]+: (?:--\S+ )?\S+) (.*?)(?: \(required\))?$", r"\1. \2", text)
     raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))

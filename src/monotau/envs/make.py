@@ -188,8 +188,9 @@ class EnvFactory:
         if not suits:
             raise ConfigError(
                 f"{self.name}: the action space is {describe_space(actions)}, but must be Discrete with at least one "
-                f"action, or MultiDiscrete with one axis, no starts and at most {MOST_COMBINATIONS:,d} combinations, "
-                f"because the agent learns one return distribution per action."
+                f"action, or a flat MultiDiscrete that starts at 0 with at most {MOST_COMBINATIONS:,d} combinations, "
+                f"because the agent learns one return distribution per action; a gymnasium.ActionWrapper can "
+                f"discretise or flatten it to one of these."
             )
         try:
             self.observation_spec = ObservationSpec.from_space(getattr(env, "observation_space", None))

@@ -16,6 +16,7 @@ from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.resolve import resolve, split_names, with_kinds
 from monotau.errors import ConfigError, check_least
 from monotau.machine import cores
+from monotau.report.formatting import plural
 from monotau.report.page import PAGE
 from monotau.results.read import read_progress
 from monotau.runs.files import write_bytes, write_json
@@ -128,9 +129,9 @@ def run_study(out: Path, trials: int, workers: Workers, jobs: int, console: Cons
     ]
     missing = sum(track.state == "waiting" for track in tracks)
     say(
-        f"[bold]{record.config['preset']}[/] on [bold]{escape(record.config['env']['id'])}[/]: {trials} trials of "
-        f"{record.config['steps']:,d} steps, {missing} to do, {jobs} at once, into {escape(str(out))}; searched: "
-        f"{', '.join(record.space)}"
+        f"[bold]{record.config['preset']}[/] on [bold]{escape(record.config['env']['id'])}[/]: "
+        f"{plural(trials, 'trial')} of {record.config['steps']:,d} steps, {missing} to do, {jobs} at once, "
+        f"into {escape(str(out))}; searched: {', '.join(record.space)}"
     )
     try:
         run_shown(out.name, Pool(tracks, workers, out=out, retries=RETRIES), jobs, console)
@@ -157,8 +158,8 @@ def run_study(out: Path, trials: int, workers: Workers, jobs: int, console: Cons
 def best_settings(best: Row, rows: list[Row], record: StudyRecord) -> str:
     """Return the contents of best.yaml."""
     about = (
-        f"# The best of {len(rows)} trials of monotau tune (trial {best.number}): the mean return of its last "
-        f"evaluations is {best.value:.4g}.\n# Use seeds from {_fresh_seed(record, rows)} on, which no trial has used.\n"
+        f"# The best of {plural(len(rows), 'trial')} of monotau tune (trial {best.number}): the mean return of its "
+        f"last evaluations is {best.value:.4g}.\n# Use seeds from {_fresh_seed(record, rows)} on, which no trial has used.\n"
     )
     return about + yaml.safe_dump(record.settings_of(best.values), sort_keys=False)
 
