@@ -59,8 +59,8 @@ def parse(
         if number := re.fullmatch(
             r"(?:invalid literal for int\(\) .*|could not convert string to float): ('.*')", reason
         ):
-            what = "a whole number" if "int()" in reason else "a number"
-            raise ConfigError(f"{match[1]} takes {what}, not {number[1]}. See {program} --help.")
+            wanted = "a whole number" if "int()" in reason else "a number"
+            raise ConfigError(f"{match[1]} takes {wanted}, not {number[1]}. See {program} --help.")
         raise ConfigError(f"{match[1]} takes {match[3]}, but: {reason}. See {program} --help.")
     # What follows the name of a missing argument is its help text.
     text = re.sub(r"^(Missing from [^:]+: (?:--\S+ )?\S+) (.*?)(?: \(required\))?$", r"\1. \2", text)

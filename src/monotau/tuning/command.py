@@ -159,7 +159,8 @@ def best_settings(best: Row, rows: list[Row], record: StudyRecord) -> str:
     """Return the contents of best.yaml."""
     about = (
         f"# The best of {plural(len(rows), 'trial')} of monotau tune (trial {best.number}): the mean return of its "
-        f"last evaluations is {best.value:.4g}.\n# Use seeds from {_fresh_seed(record, rows)} on, which no trial has used.\n"
+        f"last evaluations is {best.value:.4g}.\n"
+        f"# Use seeds from {_fresh_seed(record, rows)} on, which no trial has used.\n"
     )
     return about + yaml.safe_dump(record.settings_of(best.values), sort_keys=False)
 
