@@ -103,6 +103,17 @@ def test_a_film_is_made_by_one_command(call, saved, tmp_path):
         assert image.size == (320, 140)
 
 
+@pytest.mark.parametrize("command", [("watch",), ("video", "--out", "film.gif")])
+def test_an_environment_that_only_the_user_may_import_is_asked_for(call, tmp_path, command):
+    tiny_agent().save(tmp_path)
+    about = tmp_path / "agent.json"
+    about.write_text(about.read_text().replace("CartPole-v1", "os:CartPole-v1"))
+    code, _, error = call(command[0], tmp_path, *command[1:])
+    assert (code, error.count("\n")) == (2, 1)
+    assert "the environment os:CartPole-v1 of the agent in" in error
+    assert "must be named: pass --env ID or --import MODULE." in error
+
+
 def test_an_environment_without_pictures_is_said(call, tmp_path):
     tiny_agent("monotau/Inventory-v0").save(tmp_path)
     code, _, error = call("video", tmp_path, "--out", tmp_path / "film.gif", "--most-steps", "1", "--width", "320")

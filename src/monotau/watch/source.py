@@ -9,7 +9,7 @@ from typing import Any, final
 
 from monotau.agent import Agent
 from monotau.errors import ConfigError
-from monotau.runs.agent_files import find_agent
+from monotau.runs.agent_files import find_agent, unmade
 from monotau.runs.layout import AGENT, CHECKPOINTS, CONFIG, METRICS, RESULT
 from monotau.runs.manifest import generations, read_manifest
 from monotau.runs.metrics import Line, read_lines
@@ -87,8 +87,12 @@ class Source:
     def _load(self) -> Agent:
         with warnings.catch_warnings(action="ignore"):  # that the run has not finished is shown, not printed
             if self.checkpoint is not None:
-                return Agent.load(self._generation(self.checkpoint), self.env)
-            return Agent.load(self.directory, self.env, best=self.best)
+                agent = Agent.load(self._generation(self.checkpoint), self.env)
+            else:
+                agent = Agent.load(self.directory, self.env, best=self.best)
+        if agent.envs is None:
+            raise unmade(self.directory, agent.config.env)
+        return agent
 
     def _mark(self) -> tuple[str, int] | None:
         """Return what changes when there is another agent to load: its path and the time of its file."""
