@@ -432,7 +432,8 @@ OTHERS = {
 def test_an_agent_is_not_loaded_for_another_kind_of_environment(other, agent, tmp_path):
     agent.save(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"^the agent in \S+ is for 3 actions starting at 0 and observations .* has \d actions"
+        ConfigError,
+        match=r"^env is \S+, but the agent in \S+ was trained on Frames: they differ in [ao]\S+ \(.* here\)",
     ):
         Agent.load(tmp_path, env=OTHERS[other])
 
@@ -598,7 +599,7 @@ def test_a_directory_without_an_agent_is_refused(tmp_path):
             Agent.load(directory)
     (tmp_path / "config.json").write_text("{}")
     for directory in (tmp_path, tmp_path / "agent"):
-        with pytest.raises(ConfigError, match=r"there is no agent in .*: the run there has not finished"):
+        with pytest.raises(ConfigError, match=r"there is no agent in .*: it has no checkpoint yet"):
             Agent.load(directory)
 
 
@@ -671,6 +672,61 @@ def test_an_invalid_observation_is_the_mistake_of_the_caller():
         agent.predict([0.0, float("nan"), 0.0, 0.0])
     with pytest.raises(ConfigError, match=r"^the observation is invalid\. The state is 16, but .* from 0 to 15\."):
         Agent("FrozenLake-v1", "dqn").predict(16)
+
+
+STATE = spaces.Discrete(6, start=-2)
+BITS = spaces.MultiBinary(3)
+MISTAKEN = [
+    (IMAGE, np.full(IMAGE.shape, 0.5), "The observation is float64, but its observation space is uint8."),
+    (IMAGE, np.full(IMAGE.shape, 256), "The observation contains 256, which uint8 cannot hold."),
+    (IMAGE, np.full((4, *IMAGE.shape), -1), "The observation contains -1, which uint8 cannot hold."),
+    (IMAGE, np.full(IMAGE.shape, "a"), "The observation is array("),
+    (STATE, 2.9, "The observation contains 2.9, which int64 cannot hold."),
+    (STATE, float("nan"), "The observation contains nan, which int64 cannot hold."),
+    (STATE, 1e30, "The observation contains 1e+30, which int64 cannot hold."),
+    (STATE, 10**30, "The observation is 1000000000000000000000000000000, but must be an array of numbers."),
+    (STATE, True, "The observation is bool, but its observation space is int64."),
+    (STATE, "a", "The observation is 'a', but must be an array of numbers."),
+    (STATE, None, "The observation is None, but must be an array of numbers."),
+    (BITS, [0.5, 0.0, 1.0], "The observation is float64, but its observation space is bool."),
+    (BITS, [0, 1, 2], "The observation contains 2, which bool cannot hold."),
+    (None, [[1], [2, 3]], "The observation is [[1], [2, 3]], but must be an array of numbers."),
+    (None, [1j, 0j], "The observation is complex128, but its observation space is float32."),
+    (None, None, "The observation is None, but must be an array of numbers."),
+]
+
+
+@pytest.mark.parametrize("ask", ["predict", "distribution", "bonus", "plot_distribution"])
+@pytest.mark.parametrize(("space", "observation", "message"), MISTAKEN, ids=[row[2][16:40] for row in MISTAKEN])
+def test_an_observation_that_training_would_refuse_is_refused(space, observation, message, ask):
+    agent = make(lambda: Frames(space))
+    with pytest.raises(ConfigError, match=f"^the observation is invalid. {re.escape(message)}"):
+        getattr(agent, ask)(observation)
+
+
+def test_an_invalid_part_of_an_observation_is_named():
+    agent = make(lambda: Frames(spaces.Dict(picture=IMAGE, state=STATE)))
+    for state, message in ((2.5, "contains 2.5, which int64"), (None, "is None, but must"), ("a", "is 'a', but must")):
+        with pytest.raises(ConfigError, match=f"In the part state: The observation {message}"):
+            agent.predict({"picture": np.zeros(IMAGE.shape, np.uint8), "state": state})
+    with pytest.raises(ConfigError, match=r"In the part picture: The observation is float64, but its .* is uint8"):
+        agent.predict({"picture": np.zeros(IMAGE.shape), "state": 0})
+
+
+@pytest.mark.parametrize(
+    ("space", "usual", "others"),
+    [
+        (IMAGE, np.full(IMAGE.shape, 255, np.uint8), [np.full(IMAGE.shape, 255), np.full(IMAGE.shape, 255).tolist()]),
+        (STATE, np.int64(3), [3, 3.0, np.float32(3), np.uint8(3)]),
+        (BITS, np.array([0, 1, 1], np.int8), [[0, 1, 1], [False, True, True]]),
+        (None, np.array([0, 1], np.float32), [[0, 1], [0.0, 1.0], [False, True]]),
+    ],
+    ids=["image", "state", "bits", "vector"],
+)
+def test_an_observation_may_have_another_type_if_nothing_is_lost(space, usual, others):
+    agent = make(lambda: Frames(space))
+    for other in others:
+        torch.testing.assert_close(agent.distribution(other).mean(), agent.distribution(usual).mean(), rtol=0, atol=0)
 
 
 def test_an_agent_and_an_evaluation_are_shown_in_a_line():

@@ -101,9 +101,12 @@ def test_a_saved_agent_knows_its_parts_and_actions(tmp_path):
     ("change", "message"),
     [
         ({"picture": None}, r"the observation is invalid. In the part picture: "),
-        ({"shown": (2,)}, r"the observation is invalid. The observation has no part shown\.1"),
+        ({"shown": (2,)}, r"the observation is invalid. In the part shown\.1: The observation has no part shown\.1"),
         ({"shown": (9, [0.0, 1.0])}, r"the observation is invalid. In the part shown\.0: The state is 9"),
-        ({"picture": np.zeros((4, 4, 2))}, r"the observation is invalid. In the part picture: .* shape \(4, 4, 2\)"),
+        (
+            {"picture": np.zeros((4, 4, 2), np.uint8)},
+            r"the observation is invalid. In the part picture: .* shape \(4, 4, 2\)",
+        ),
     ],
 )
 def test_an_observation_without_its_parts_is_refused(change, message):

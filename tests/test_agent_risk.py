@@ -142,7 +142,7 @@ REFUSED = [
     (["--risk", "power", "--eta", "nan"], "risk 'power' needs a finite eta, below 0 to avoid risk and above 0"),
     (
         ["--risk", "wang", "--eta", "low"],
-        "error: --eta takes NUMBER, but: could not convert string to float: 'low'. See",
+        "error: --eta takes a number, not 'low'. See",
     ),
     (["--risk"], "Missing value for argument '--risk'. Expected 1 values."),
 ]

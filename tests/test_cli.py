@@ -78,6 +78,8 @@ REFUSED = [
     (["train", "ndqfn-dep"], "the preset 'ndqfn-dep' is unknown. Did you mean 'ndqfn-dpe'"),
     (["train", "--env", "CartPol-v1"], "env.id 'CartPol-v1' is unknown. Did you mean 'CartPole-v1'"),
     (["train", "--env", "Pendulum-v1"], "Pendulum-v1: the action space is Box(-2.0, 2.0, (1,), float32), but must be"),
+    (["train", "--env", "Pendulum-v1"], "or a flat MultiDiscrete that starts at 0 with at most 10,000 combinations,"),
+    (["train", "--env", "Pendulum-v1"], "; a gymnasium.ActionWrapper can discretise or flatten it to one of these."),
     (["train", "--env", "nowhere:Env-v0"], "env.id 'nowhere:Env-v0' cannot be made: ModuleNotFoundError"),
     (["train", "--env"], "--env needs a value."),
     (["train", "--env="], "--env needs a value."),
@@ -102,13 +104,14 @@ REFUSED = [
     (["train", "--head.knotz", "5"], "the option '--head.knotz' is unknown here. Did you mean --head.knots"),
     (["train", "--confg", "x"], "the option '--confg' is unknown here. Did you mean --config"),
     (["train", "--xyzzy"], "the option '--xyzzy' is unknown here. See monotau train --help."),
-    (["train", "--steps", "many"], "--steps takes INT, but: invalid literal for int() with base 10: 'many'."),
-    (["train", "--steps", "1.5"], "--steps takes INT, but: invalid literal for int() with base 10: '1.5'."),
-    (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes FLOAT, but: "),
+    (["train", "--steps", "many"], "--steps takes a whole number, not 'many'. See monotau train --help"),
+    (["train", "--steps", "1.5"], "--steps takes a whole number, not '1.5'. See"),
+    (["train", "--optimiser.learning-rate", "x"], "--optimiser.learning-rate takes a number, not 'x'. See"),
     (["train", "--head.increment", "sine"], "invalid choice 'sine' for argument '--head.increment'."),
     (["train", "--lr", "1"], "the option '--lr' is unknown here. Did you mean --optimiser.learning-rate? See"),
     (["train", "--batch-size=9"], "the option '--batch-size=9' is unknown here. Did you mean --update.batch-size? See"),
-    (["train", "DQN"], "the preset 'DQN' is unknown. Did you mean 'dqn'"),
+    (["train", "NDQFN-DPE"], "the preset 'NDQFN-DPE' is unknown. Did you mean 'ndqfn-dpe'? Allowed"),
+    (["train", "--head", "QR"], "head.kind 'QR' is unknown. Did you mean 'qr'? Allowed"),
     (["train", "--steps", "5", "iqn"], "the preset 'iqn' must come first: monotau train iqn ..."),
     (["train", "--double-q", "False"], "'False' is neither a preset nor the value of an option."),
     (["train", "iqn", "ndqfn"], "the option 'ndqfn' is unknown here."),
@@ -125,10 +128,10 @@ REFUSED = [
     (["train", "--torso", "nature"], "torso 'nature' needs images of at least 36x36, but the observations are vectors"),
     (["train", "--profile", "nope"], "the profile 'nope' is unknown."),
     (["train", "--env.kwargs", "size", "3"], "env.id 'CartPole-v1' cannot be made: TypeError"),
-    (["evaluate"], "Missing from monotau evaluate: DIR"),
+    (["evaluate"], "Missing from monotau evaluate: DIR. A run directory, or one that"),
     (["evaluate", "nowhere"], "there is no agent in nowhere: name a run directory or one that Agent.save wrote."),
     (["evaluate", "a" * 300], "there is no agent in aaaa"),
-    (["evaluate", "x", "--episodes", "few"], "--episodes takes INT, but: "),
+    (["evaluate", "x", "--episodes", "few"], "--episodes takes a whole number, not 'few'. See"),
     (["evaluate", "x", "--fly"], "the option '--fly' is unknown here. See monotau evaluate --help."),
     (["export"], "Missing from monotau export: DIR"),
     (["export", "nowhere"], "there is no agent in nowhere: name a run directory or one that Agent.save wrote."),
@@ -255,6 +258,19 @@ def test_flags_set_the_settings_they_name(call):
     assert (shown["optimiser"]["learning_rate"], shown["head"]["hidden"]) == (1e-4, CLASSIC["head"]["hidden"])
 
 
+@pytest.mark.parametrize("words", [["--out", "../q2"], ["--out=../q2"], ["--out", "a..b"], ["--out", "./head.knots"]])
+def test_a_value_with_dots_is_no_setting(words, call):
+    assert call("train", *words, "--show") == call("train", "--show")
+
+
+def test_a_file_of_settings_may_lie_in_another_directory(call, tmp_path, monkeypatch):
+    (tmp_path / "c.yaml").write_text("gamma: 0.5")
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    code, out, err = call("train", "--config", "../c.yaml", "--show")
+    assert (code, err, json.loads(out)["gamma"]) == (0, "", 0.5)
+
+
 @pytest.mark.parametrize("words", [["--replay.kind", "prioritized"], ["--replay.kind=prioritized"]])
 def test_a_kind_may_be_named_as_in_a_file(words, call):
     shown = call("train", *words, "--replay.alpha", "0.5", "--show")
@@ -357,7 +373,7 @@ def test_an_evaluation_takes_the_last_the_best_or_an_unfinished_run_s_agent(call
     assert (code, err) == (0, "the run in run has not finished; using its checkpoint 00000001\n")
     assert call("evaluate", "run", "--best", "--episodes", "2") == (0, out, "")  # the run has a single evaluation
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    assert refused("evaluate", "run") == "there is no agent in run: the run there has not finished."
+    assert refused("evaluate", "run") == "there is no agent in run: it has no checkpoint yet."
     shutil.rmtree(tmp_path / "run" / "best_agent")
     message = "there is no best agent in run: a run writes best_agent at its first evaluation."
     assert refused("evaluate", "run", "--best") == message
@@ -384,7 +400,7 @@ def test_an_evaluation_of_no_episodes_is_refused(refused, run_directory):
 def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused, faulty_world, tmp_path):
     """The id makes Gymnasium import a module, so it must come from the user and not from a file."""
     Agent("faulty_world:Faulty-v0", **SMALL).save(tmp_path / "agent")
-    message = "this agent was loaded without its environment (faulty_world:Faulty-v0), which cannot be made from "
+    message = "the environment faulty_world:Faulty-v0 of the agent in agent must be named: pass --env ID or --import"
     assert refused("evaluate", "agent").startswith(message)
     code, out, err = call("evaluate", "agent", "--env", "faulty_world:Faulty-v0", "--episodes", "2")
     assert (code, err, json.loads(out)["return_mean"]) == (0, "", 5.0)
@@ -421,6 +437,7 @@ def test_the_help_of_train_explains_every_setting(call, monkeypatch):
     of_env = {given for given in explained if given.startswith("Gymnasium id; ")}  # whose flag is --env itself
     assert {given for given in explained if given not in text} == of_env
     assert "--head.knots INT" in text
+    assert "A run records which of the two it was. (default: auto)" in text
     assert "Train an agent into a run directory." in text
 
 

@@ -165,13 +165,15 @@ def test_without_the_extra_the_error_names_it(missing, monkeypatch, tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
-    (tmp_path / "agent.pt2").mkdir()
-    with pytest.raises(StorageFault, match=r"the agent cannot be exported to .*agent\.pt2: .*Is a directory"):
+    (tmp_path / ".agent.pt2.tmp").mkdir()  # in place of the temporary file
+    with pytest.raises(StorageFault, match=r"the agent cannot be exported to \S*/agent\.pt2: Is a directory\.$"):
         Agent("CartPole-v1", "dqn").export_torch(tmp_path / "agent.pt2")
 
 
-def test_a_directory_that_does_not_exist_is_refused_before_the_graph_is_traced(tmp_path, monkeypatch):
+def test_a_directory_in_place_of_a_file_is_refused_before_the_graph_is_traced(tmp_path, monkeypatch):
     monkeypatch.setattr("monotau.export.trace", lambda *_: pytest.fail("traced"))
+    with pytest.raises(ConfigError, match=rf"the agent cannot be exported to {tmp_path}: it is a directory\.$"):
+        Agent("CartPole-v1", "dqn").export_torch(tmp_path)
     with pytest.raises(ConfigError, match=r"exported to .*agent\.pt2: the directory does not exist\."):
         Agent("CartPole-v1", "dqn").export_torch(tmp_path / "nowhere" / "agent.pt2")
 

@@ -13,6 +13,7 @@ from monotau import Agent
 from monotau.networks import HEADS
 from monotau.report.sections.quantiles import quantile_sections
 from tests.support.commands import command_caller
+from tests.support.imports import forget
 from tests.support.small_runs import SMALL, skip_figures
 
 PAGE = Path(monotau.__file__).parents[2] / "docs" / "extending.md"
@@ -71,6 +72,47 @@ def test_its_parts_are_used_in_a_suite_and_a_report(page, capsys, tmp_path, monk
     monkeypatch.setattr("monotau.report.command.SECTIONS", (quantile_sections,))  # the one that loads agents
     assert call("report", "runs", "--import", "my_parts", "--out", "page")[0] == 0
     assert (tmp_path / "page" / "figures" / "quantiles-monotau-Coin-v0.png").exists()
+
+
+def test_its_agents_are_audited_watched_and_filmed(page, capsys, tmp_path, monkeypatch):
+    call, load = command_caller(capsys), ("--import", "my_parts")
+    words = ["logistic", "--env", "monotau/TwoStepCoin-v0", "--head.units", "8", "--torso.width", "8"]
+    assert call("train", *words, *load, *FLAGS, "--out", "run")[0] == 0
+    needed = "the settings need the module my_parts, which must be named: pass --import my_parts"
+    for name in ("os.nice", "prepare_process"):
+        monkeypatch.setattr(f"monotau.watch.command.{name}", lambda *_: None)
+    forget("my_parts")
+    for command in (["audit", "run"], ["video", "run", "--out", "film.gif"], ["watch", "run"]):
+        code, _, err = call(*command)
+        assert (code, needed in err) == (2, True), err
+    film = ("--out", "film.gif", "--most-steps", "1", "--width", "320")
+    assert call("video", "run", *film, *load)[:2] == (0, "film.gif\n")
+    forget("my_parts")
+    shown = []
+    monkeypatch.setattr(
+        "monotau.watch.server.serve", lambda sessions, bound, *_: (shown.extend(sessions), bound.close())
+    )
+    assert call("watch", "run", *load)[0] == 0
+    assert [session.status()["state"] for session in shown] == ["playing"]
+    forget("my_parts")
+    few = ("--states", "5", "--rollouts", "8", "--jobs", "2")  # two parts, each in a process of its own
+    code, out, _ = call("audit", "run", *few, *load)
+    assert (code, "run/audit/index.html" in out) == (0, True)
+
+
+def test_a_search_trains_its_parts_in_other_processes(page, capsys, tmp_path, monkeypatch):
+    call, seen = command_caller(capsys), []
+    settings = SMALL | {"head": {"units": 8}, "torso": {"kind": "smooth", "width": 8}}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump({name: settings[name] for name in settings if name != "steps"}))
+    monkeypatch.setattr("monotau.tuning.command.run_study", lambda out, trials, workers, *_: seen.append(workers))
+    words = ("tune", "monotau/Coin-v0", "--preset", "logistic", "--config", "small.yaml", "--steps", "100")
+    assert call(*words, "--out", "study")[0] == 2
+    assert call(*words, "--out", "study", "--import", "my_parts")[0] == 0
+    forget("my_parts")
+    trial = seen[0]._command(0)[3:]  # without python -m monotau
+    assert call(*trial)[0] == 0
+    config = json.loads((tmp_path / "study" / "trials" / "0000" / "config.json").read_text())
+    assert (config["imports"], config["head"]["kind"]) == (["my_parts"], "logistic")
 
 
 def test_the_example_is_short():

@@ -1,5 +1,6 @@
 """The Python API: `Agent`, which learns to act in one environment, and the `Progress` that hooks receive."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,8 @@ from monotau.learning.policy import Policy
 from monotau.learning.train import Training
 from monotau.networks.devices import one_thread, torch_threads
 from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
-from monotau.runs.files import check
+from monotau.runs.files import check, to_path
+from monotau.runs.layout import differences
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log, best_evaluation
 from monotau.runs.progress import Display, console_for
@@ -484,7 +486,10 @@ class Agent:
             (torch.Size([2, 3]), True)
         """
         stacks, single, _ = self._stacks(observation)
-        fractions = torch.as_tensor(taus, dtype=torch.float32)
+        try:
+            fractions = torch.as_tensor(taus, dtype=torch.float32)
+        except (TypeError, ValueError, RuntimeError):  # no numbers
+            fractions = torch.tensor(math.nan)
         if fractions.ndim != 1 or not ((fractions >= 0) & (fractions <= 1)).all():
             raise ConfigError(f"taus is {brief(taus)}, but must be a list of fractions from 0 to 1.")
         values = self.networks.quantiles(stacks, fractions)
@@ -578,8 +583,9 @@ class Agent:
             ...     Agent.load(directory).config == agent.config
             True
         """
+        place = to_path("directory", directory, "directory")
         try:
-            self.write(Path(directory))
+            self.write(place)
         except OSError as error:
             raise StorageFault(f"the agent cannot be saved in {directory}: {error}.") from None
 
@@ -629,7 +635,7 @@ class Agent:
             >>> agent.config.preset, agent.actions
             ('ndqfn', 2)
         """
-        directory, notes = find_agent(Path(directory), best=best)
+        directory, notes = find_agent(to_path("directory", directory, "directory"), best=best)
         for note in notes:
             warnings.warn(note, stacklevel=2)
         config, signature, record = read_about(directory)
@@ -637,7 +643,7 @@ class Agent:
         weights = directory / "weights.safetensors"
         check_alike(weights, AgentNetworks.blank_state(config, signature.observation, signature.actions))
         check(weights, record)
-        envs, source = None, None if isinstance(env, str) else env
+        envs, source, trained = None, None if isinstance(env, str) else env, config.env.id
         if isinstance(env, str):
             same = is_atari(env) == is_atari(config.env.id)
             protocol = config.env.protocol if same else default_protocol(env)
@@ -648,10 +654,14 @@ class Agent:
             with suppress(MissingExtra) if env is None else nullcontext():  # not needed to predict
                 envs = _made(config, source)
         if envs is not None:
-            here = EnvSignature.of(envs)
-            if replace(here, env_by_id=signature.env_by_id) != signature:
-                raise ConfigError(f"the agent in {directory} is for {signature}, but {envs.name} has {here}.")
-            signature = here
+            here = replace(EnvSignature.of(envs), env_by_id=signature.env_by_id)
+            if here != signature:
+                found = differences(to_plain(signature, KINDS), to_plain(here, KINDS))
+                raise ConfigError(
+                    f"env is {envs.name}, but the agent in {directory} was trained on {trained}: they differ in "
+                    f"{', '.join(found[:5])}{' and more' if len(found) > 5 else ''}."
+                )
+            signature = replace(here, env_by_id=envs.by_id)
         return cls._restored(config, envs, signature, read_tensors(weights))
 
     @classmethod
@@ -704,7 +714,14 @@ class Agent:
         """
         from monotau.export import export_agent
 
-        export_agent(path, "onnx", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
+        export_agent(
+            to_path("path", path, "file"),
+            "onnx",
+            self.config,
+            self._signature,
+            self.networks.state(),
+            Risk(risk, alpha, eta),
+        )
 
     def export_torch(
         self, path: str | Path, *, risk: str = "cvar", alpha: float | None = None, eta: float | None = None
@@ -733,7 +750,14 @@ class Agent:
         """
         from monotau.export import export_agent
 
-        export_agent(path, "torch", self.config, self._signature, self.networks.state(), Risk(risk, alpha, eta))
+        export_agent(
+            to_path("path", path, "file"),
+            "torch",
+            self.config,
+            self._signature,
+            self.networks.state(),
+            Risk(risk, alpha, eta),
+        )
 
     def env_factory(self) -> EnvFactory:
         """Return what makes the environments of this agent.
@@ -754,8 +778,8 @@ class Agent:
                 EnvFactory(self.config.env)  # raises MissingExtra
             raise ConfigError(
                 f"this agent was loaded without its environment ({self.config.env.id}), which cannot be made from the "
-                "saved settings alone: pass it to Agent.load(directory, env=...) or as --env, or name its module with "
-                "monotau.import_parts or --import."
+                "saved settings alone: pass it to Agent.load(directory, env=...), or name its module with "
+                "monotau.import_parts."
             )
         return self.envs
 

@@ -10,6 +10,7 @@ from monotau.agent import Agent, Hooks, OnEvaluation, OnLog, resolve_for
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.schema import LOCAL
 from monotau.envs import EnvSource
+from monotau.runs.files import to_path
 from monotau.runs.runner import train_into
 
 
@@ -77,7 +78,7 @@ def train_agent(
     from monotau.report.run_figures import draw_run_figures  # matplotlib takes a second to import
 
     layer = settings | {"seed": seed, "env": dict(env_settings or {})}
-    directory = Path(out)
+    directory = to_path("out", out, "directory")
     hooks = Hooks(on_evaluation=on_evaluation, on_log=on_log)
     resolved = resolve_for(env, preset, layer, profile)
     console = Console(stderr=True, quiet=not verbose)

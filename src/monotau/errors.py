@@ -49,7 +49,9 @@ def check_positive(section: str, settings: object, *names: str) -> None:
 def unknown_name(kind: str, given: object, allowed: Iterable[str], meant: str | None = None) -> ConfigError:
     """Return the error for a name that is not in a table, with what was meant or the closest names as a hint."""
     names = sorted(allowed)
-    near = [meant if "{" in meant else repr(meant)] if meant else [repr(name) for name in near_names(str(given), names)]
+    same = {name for name in names if name.lower() == str(given).lower()}  # in another case
+    near = [meant if "{" in meant else repr(meant)] if meant else []
+    near = near or [repr(name) for name in same or near_names(str(given), names)]
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return ConfigError(f"{kind} {given!r} is unknown.{hint} Allowed: {', '.join(names) or 'none'}.")
 

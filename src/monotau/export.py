@@ -24,7 +24,7 @@ from monotau.errors import ConfigError, MissingExtra, StorageFault
 from monotau.learning.agent_networks import AgentNetworks
 from monotau.networks import Role
 from monotau.runs.agent_files import EnvSignature
-from monotau.runs.files import write_bytes
+from monotau.runs.files import check_file, write_bytes
 
 INPUTS = {"observations": "batch", "taus": "fractions"}
 """The inputs, and the names of their first axes, which may have any length."""
@@ -65,7 +65,7 @@ class ReturnGraph(nn.Module):
 
 
 def export_agent(
-    path: str | Path,
+    path: Path,
     form: Literal["onnx", "torch"],
     config: Config,
     signature: EnvSignature,
@@ -84,14 +84,14 @@ def export_agent(
                 "format torch, or one of mean, cvar, upper-cvar and power."
             )
         require_onnx()
-    if not Path(path).parent.is_dir():  # before the graph is traced, which takes seconds
-        raise ConfigError(f"the agent cannot be exported to {path}: the directory does not exist.")
+    failure = f"the agent cannot be exported to {path}"
+    check_file(failure, path)  # before the graph is traced, which takes seconds
     program = trace(config, signature, state, risk)
     about = describe(config, signature, risk)
     try:
-        (write_onnx if form == "onnx" else write_torch)(Path(path), program, about)
+        (write_onnx if form == "onnx" else write_torch)(path, program, about)
     except OSError as error:
-        raise StorageFault(f"the agent cannot be exported to {path}: {error}.") from None
+        raise StorageFault(f"{failure}: {error.strerror}.") from None  # the error names a temporary file
 
 
 def trace(config: Config, signature: EnvSignature, state: Mapping[str, Tensor], risk: Risk) -> ExportedProgram:

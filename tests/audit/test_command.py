@@ -96,7 +96,9 @@ def test_an_interrupted_audit_continues(audited, runs, call, tmp_path, monkeypat
     (out / "parts" / damaged.name).write_bytes(b"PK\x03\x04 nothing")
     (out / "parts" / "older.npz").write_bytes(b"")
     ran = []
-    monkeypatch.setattr(command, "run_parts", lambda missing, jobs: (ran.extend(missing), run_parts(missing, jobs))[1])
+    monkeypatch.setattr(
+        command, "run_parts", lambda missing, *rest: (ran.extend(missing), run_parts(missing, *rest))[1]
+    )
     assert call(runs / "coin0", runs / "coin1", "--out", out, *FEW)[0] == 0
     assert len(ran) == 3
     assert kept.name not in {part.name for part in ran}
@@ -188,7 +190,7 @@ def test_a_damaged_audit_is_named_in_the_report(runs, tmp_path):
         (("coin0", "--actions", "some"), "--actions"),
         (("means", "--out", "new"), "whose head learns mean returns only"),
         (("swapped", "--out", "new"), "was trained on monotau/TwoStepCoin-v0, but its run on CartPole-v1"),
-        (("module", "--out", "new"), "must be named: --env ID"),
+        (("module", "--out", "new"), "must be named: pass --env ID or --import MODULE"),
         (("truncating", "--out", "new", *FEW), "use --beyond-truncation"),
         (("uncopyable", "--out", "new", *FEW), "Uncopyable-v0 cannot be restored from a snapshot"),
     ],

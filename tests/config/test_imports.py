@@ -16,6 +16,7 @@ from monotau.networks import HEADS
 from monotau.runs.agent_files import is_safe_to_make
 from monotau.runs.layout import state_of
 from tests.support.commands import command_caller
+from tests.support.imports import forget
 
 HEAD = """
 from dataclasses import dataclass
@@ -61,14 +62,6 @@ def room(own_modules):
     own_modules("my_room", ENV)
     yield
     gym.registry.pop("Room-v0", None)
-
-
-def forget(name):
-    """Return to the state of a process in which the user has not named a module."""
-    sys.modules.pop(name, None)
-    imports._imported.pop(name)
-    for table, key in [place for place, origin in imports._origins.items() if origin == name]:
-        del imports.TABLES[table][1][key], imports._origins[table, key]
 
 
 def test_parts_can_be_named_after_their_module_and_are_recorded(mine):

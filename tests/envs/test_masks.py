@@ -112,7 +112,7 @@ def at(moment, mask):
         (at(1, "yes"), "step 1: the action mask is 'yes', but must be an array"),
         (at(1, None), "step 1: the action mask is None, but must be an array"),
         (at(1, [[1, 0], [1]]), r"step 1: the action mask is \[\[1, 0\], \[1\]\], but must be an array"),
-        (at(0, [False] * 4), "MaskedEnv, step 0: the action mask allows no action"),
+        (at(0, [False] * 4), "MaskedEnv, step 0: in reset, the action mask allows no action"),
         (
             lambda count: {"action_mask": allowed_at(count)} if count else {},
             "MaskedEnv, step 1: info has an action_mask, but the first reset had none: return one from reset too",
@@ -122,6 +122,14 @@ def at(moment, mask):
 def test_an_invalid_mask_stops_the_run_with_env_and_step(info, match):
     with pytest.raises(EnvironmentFault, match=match):
         played(info)
+
+
+def test_a_fault_in_an_evaluation_is_located_by_the_steps_of_each_environment():
+    envs = EnvFactory(EnvConfig(), lambda: MaskedEnv(3, False, at(2, [False] * 4)))
+    rollout = Rollout(envs, 3, 1, seed=0)
+    rollout.step(np.full(3, allowed_at(0).index(True)))
+    with pytest.raises(EnvironmentFault, match="MaskedEnv, evaluation step 2: the action mask allows no action"):
+        rollout.step(np.full(3, allowed_at(1).index(True)))
 
 
 def test_an_observation_without_a_mask_allows_all_actions():

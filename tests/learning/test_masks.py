@@ -55,6 +55,17 @@ def test_masks_do_not_change_how_often_random_actions_are_taken():
     assert np.mean(taken) == pytest.approx(0.3, abs=0.02)
 
 
+@pytest.mark.parametrize(("env", "warned"), [("CartPole-v1", 1), ("monotau/Gate-v0", 0)])
+def test_a_training_that_asks_for_masks_warns_once_if_there_are_none(env, warned):
+    agent = Agent(env, "dqn", **(SMALL | {"head": {"hidden": 8}}), env_settings={"action_masks": "use"}).learn(200)
+    warnings = [line["text"] for line in agent.history if line.get("rule") == "no_masks"]
+    text = (
+        f"env.action_masks is 'use', but {env} has neither a method action_masks nor an action_mask in the info of its "
+        "reset: every action counts as allowed."
+    )
+    assert warnings == [text] * warned
+
+
 @pytest.mark.parametrize("risk", [Risk("mean"), Risk("cvar", 0.25), Risk("wang", eta=1.5)])
 @pytest.mark.parametrize("explores", [True, False])
 def test_the_policy_takes_the_allowed_action_with_the_highest_score(risk, explores):

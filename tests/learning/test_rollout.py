@@ -240,9 +240,22 @@ def test_nan_quantiles_count_as_crossing():
 
 
 CALLS = """
-from monotau import Agent, ConfigError
+from monotau import Agent, ConfigError, import_parts, train_agent
 import numpy as np
-for call in (lambda: Agent(None), lambda: Agent(3), lambda: Agent("CartPole-v1").learn(1.5)):
+agent = Agent("CartPole-v1")
+calls = (
+    lambda: Agent(None),
+    lambda: Agent(3),
+    lambda: agent.learn(1.5),
+    lambda: Agent.load(None),
+    lambda: agent.save(""),
+    lambda: agent.export_onnx(None),
+    lambda: agent.export_torch(3),
+    lambda: train_agent("CartPole-v1", None),
+    lambda: import_parts(5),
+    lambda: agent.quantiles([0.0] * 4, None),
+)
+for call in calls:
     try:
         call()
     except ConfigError as error:
@@ -259,4 +272,13 @@ def test_without_type_checks_users_get_readable_errors_and_may_pass_numpy_number
     assert lines[0] == "env is None, but must be an id, a gymnasium.Env or a callable that makes one."
     assert lines[1].startswith("env is 3, but must be")
     assert lines[2].startswith("total_steps is 1.5, but must be a positive multiple")
-    assert lines[3] == "3 0.5"
+    assert lines[3:-1] == [
+        "directory is None, but must be the path of a directory.",
+        "directory is '', but must be the path of a directory.",
+        "path is None, but must be the path of a file.",
+        "path is 3, but must be the path of a file.",
+        "out is None, but must be the path of a directory.",
+        "--import is 5, but must be the name of a module, such as my_package.my_parts.",
+        "taus is None, but must be a list of fractions from 0 to 1.",
+    ]
+    assert lines[-1] == "3 0.5"

@@ -1,7 +1,10 @@
 """Model cards: the front matter of the Hub, evaluations, settings, and the learning curve if there is one."""
 
+import re
+
 import pytest
 import yaml
+from rich.console import Console
 
 from monotau.config.command_line import parse
 from monotau.errors import ConfigError, StorageFault
@@ -52,21 +55,31 @@ def test_an_unfinished_run_says_so_and_its_curve_is_linked(tmp_path):
 
 
 def test_a_card_is_printed_or_written(tmp_path, capsys):
-    from rich.console import Console
-
     run = write_run(tmp_path / "run", [100.0])
     write_card(parse(CardCommand, [str(run)], "monotau card"), Console())
     printed = capsys.readouterr().out
     assert printed.startswith("---\nlibrary_name: monotau\n")
     write_card(parse(CardCommand, [str(run), "--out", str(run / "README.md")], "monotau card"), Console())
     assert (run / "README.md").read_text() == printed
-    with pytest.raises(StorageFault, match=r"the card cannot be written to .*README\.md: "):
-        write_card(CardCommand(directory=run, out=tmp_path / "nowhere" / "README.md"), Console(quiet=True))
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "reason"),
+    [
+        ("nowhere/README.md", ConfigError, "the directory does not exist"),
+        (".", ConfigError, "it is a directory"),
+        ("README.md", StorageFault, "Is a directory"),
+    ],
+)
+def test_a_card_that_cannot_be_written_names_the_path_that_was_given(place, error, reason, tmp_path):
+    run = write_run(tmp_path / "run", [100.0])
+    (tmp_path / ".README.md.tmp").mkdir()  # in place of the temporary file
+    path = tmp_path / place
+    with pytest.raises(error, match=rf"^the card cannot be written to {re.escape(str(path))}: {reason}\.$"):
+        write_card(CardCommand(directory=run, out=path), Console(quiet=True))
 
 
 def test_a_run_without_an_evaluation_or_with_damaged_files_has_no_card(tmp_path):
-    from rich.console import Console
-
     empty = write_run(tmp_path / "empty", [], finished=False)
     with pytest.raises(ConfigError, match=r"empty has no evaluation yet, so it has no score\.$"):
         write_card(CardCommand(directory=empty), Console(quiet=True))

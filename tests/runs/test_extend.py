@@ -11,7 +11,7 @@ from monotau.config.resolve import resolve
 from monotau.errors import ConfigError
 from monotau.runs import extend, runner
 from monotau.runs.extend import state_for
-from monotau.runs.files import read_json
+from monotau.runs.files import read_json, write_json
 from monotau.runs.metrics import read_lines
 from monotau.runs.runner import train_into
 from tests.runs.test_runner import told
@@ -146,8 +146,24 @@ def test_a_run_that_differs_in_more_than_its_steps_is_still_refused(settings, sh
 
 
 def test_a_shorter_run_than_the_one_in_the_directory_is_refused(shorter):
-    with pytest.raises(ConfigError, match=r"it differs in steps \(120 there, 60 here\)"):
+    asked = r"but only 60 are asked for: ask for more, or use another directory\.$"
+    with pytest.raises(ConfigError, match=rf"run has already trained 120 steps, {asked}"):
         train_into(shorter, run_of(60), silent())
+    (shorter / "result.json").unlink()
+    with pytest.raises(ConfigError, match=rf"run is to train 120 steps, {asked}"):
+        train_into(shorter, run_of(60), silent())
+
+
+@pytest.mark.parametrize("steps", [6_000, 24_000])
+def test_settings_that_follow_from_the_steps_are_not_blamed(steps, tmp_path):
+    def derived(steps, **settings):
+        return resolve("dqn", {"steps": steps}, settings)
+
+    write_json(tmp_path / "config.json", derived(12_000).config.to_plain())
+    assert derived(steps).config.epsilon != derived(12_000).config.epsilon
+    changed = rf"differs in gamma \(0\.99 there, 0\.5 here\), steps \(12000 there, {steps} here\); use"
+    with pytest.raises(ConfigError, match=changed):
+        state_for(tmp_path, derived(steps, gamma=0.5))
 
 
 @pytest.mark.parametrize("steps", [None, "120", 0, True], ids=repr)

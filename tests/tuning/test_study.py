@@ -195,6 +195,7 @@ def test_a_trial_that_diverges_is_recorded_and_not_repeated(made, monkeypatch):
 
     monkeypatch.setattr(study, "train_into", diverge)
     text = told(out, 1, OwnWorkers(out))
+    assert ": 1 trial of 40 steps, 1 to do" in text
     (trial,) = numbered(open_study(out, record)).values()
     assert (trial.state, trial.user_attrs["reason"]) == (TrialState.FAIL, "the weights became NaN")
     assert "best:" not in text

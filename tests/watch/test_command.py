@@ -47,7 +47,10 @@ def saved(tmp_path_factory):
         (["watch", "SAVED", "--best"], "there is no best agent in"),
         (["watch", "SAVED", "--checkpoint", "5"], "has no checkpoint of step 5: it has none at all."),
         (["watch", "SAVED", "--port", "99999"], "--port 99999 cannot be used"),
-        (["watch", "SAVED", "--env", "Acrobot-v1"], "was trained on CartPole-v1, whose returns it predicts"),
+        (
+            ["watch", "SAVED", "--env", "Acrobot-v1"],
+            "they differ in actions (2 there, 3 here), observation.shape ([4] there, [6] here)",
+        ),
         (["video", "SAVED"], "--out"),
         (["video", "SAVED", "--out", "film.avi"], "--out is film.avi, but must end with .mp4, .webm or .gif"),
         (["video", "nowhere", "--out", "film.gif"], "there is no run in nowhere"),
@@ -108,6 +111,17 @@ def test_a_film_is_made_by_one_command(call, saved, tmp_path):
     assert (code, out.strip()) == (0, str(path))
     with Image.open(path) as image:
         assert image.size == (320, 140)
+
+
+@pytest.mark.parametrize("command", [("watch",), ("video", "--out", "film.gif")])
+def test_an_environment_that_only_the_user_may_import_is_asked_for(call, tmp_path, command):
+    tiny_agent().save(tmp_path)
+    about = tmp_path / "agent.json"
+    about.write_text(about.read_text().replace("CartPole-v1", "os:CartPole-v1"))
+    code, _, error = call(command[0], tmp_path, *command[1:])
+    assert (code, error.count("\n")) == (2, 1)
+    assert "the environment os:CartPole-v1 of the agent in" in error
+    assert "must be named: pass --env ID or --import MODULE." in error
 
 
 def test_an_environment_without_pictures_is_said(call, tmp_path):

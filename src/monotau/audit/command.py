@@ -19,13 +19,14 @@ from monotau.audit.parts import Part, pairs_of, parts_of, read_part, run_parts
 from monotau.audit.rollouts import ActionChoice, StateAudit, check_learns_distribution
 from monotau.audit.snapshots import snapshots_of
 from monotau.audit.summary import summarise
-from monotau.envs import EnvFactory
+from monotau.config.command_line import IMPORTS
+from monotau.config.imports import import_parts
 from monotau.envs.action_names import action_names
 from monotau.errors import ConfigError, StorageFault, check_least
 from monotau.machine import cores
 from monotau.report.formatting import format_number, plural
 from monotau.report.page import PAGE
-from monotau.runs.agent_files import check_env, find_agent, is_safe_to_make, read_about
+from monotau.runs.agent_files import check_env, find_agent, read_about, unmade
 from monotau.runs.files import read_json, write_bytes, write_json
 from monotau.runs.layout import AGENT, AUDIT, CONFIG
 from monotau.runs.process import locked, stoppable
@@ -63,6 +64,8 @@ class AuditCommand:
     """Audit the agents as of their best evaluations instead of the last ones."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
     """Environment of all agents; needed only for ids of the form 'package.module:Env-v0', which import your code."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own that the agents need; can be repeated."""
     beyond_truncation: bool = False
     """Continue rollouts when the environment itself truncates them; only for environments that allow steps after it."""
 
@@ -83,6 +86,7 @@ def audit(given: AuditCommand, console: Console) -> None:
     check_options(given)
     out = given.out or given.directories[0] / "audit"
     check_output(out)
+    import_parts(*given.imports)
     subjects = _named([_subject(directory, given) for directory in given.directories])
     for env in {str(subject.agent.config.env): subject.agent.envs for subject in subjects}.values():
         if env is not None:
@@ -124,9 +128,7 @@ def _subject(directory: Path, given: AuditCommand) -> _Subject:
         raise ConfigError(f"the agent in {place} was trained on {trained}, but its run on {run}.")
     agent = Agent.load(place, given.env)
     if agent.envs is None:
-        if is_safe_to_make(agent.config.env):
-            EnvFactory(agent.config.env)  # raises an error that names the missing package
-        raise ConfigError(f"the environment {trained} of the agent in {directory} must be named: --env ID.")
+        raise unmade(directory, agent.config.env)
     check_learns_distribution(agent)
     parts = parts_of(
         place,
@@ -169,7 +171,7 @@ def _audit(given: AuditCommand, subjects: Sequence[_Subject], out: Path, console
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task("states", total=sum(part.states for part in parts.values()))
         progress.advance(task, sum(len(audits) for audits in done.values()))
-        for part, data in run_parts(missing, given.jobs or cores()):
+        for part, data in run_parts(missing, given.jobs or cores(), given.imports):
             write_bytes(out / PARTS / part.name, data)
             progress.advance(task, part.states)
         task = progress.add_task("agents", total=len(subjects))

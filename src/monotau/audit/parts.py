@@ -20,6 +20,7 @@ from monotau.audit.curves import Curve
 from monotau.audit.rollouts import ActionChoice, Player, StateAudit, audit_states, visit
 from monotau.audit.snapshots import Snapshots, snapshots_of
 from monotau.audit.summary import Pair
+from monotau.config.imports import import_parts
 from monotau.errors import ConfigError, EnvironmentFault
 from monotau.networks.devices import torch_threads
 from monotau.seeding import stream_seed
@@ -109,12 +110,18 @@ def run_part(part: Part) -> bytes:
         )
 
 
-def run_parts(parts: Sequence[Part], jobs: int) -> Iterator[tuple[Part, bytes]]:
-    """Run parts in this process or in several, and yield each with its file when it is done."""
+def run_parts(parts: Sequence[Part], jobs: int, modules: Sequence[str] = ()) -> Iterator[tuple[Part, bytes]]:
+    """Run parts in this process or in several, and yield each with its file when it is done.
+
+    Other processes import the modules that the user has named to this one.
+    """
     if jobs == 1 or len(parts) <= 1:
         yield from ((part, run_part(part)) for part in parts)
         return
-    pool = ProcessPoolExecutor(min(jobs, len(parts)), mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        min(jobs, len(parts)), mp_context=context, initializer=import_parts, initargs=tuple(modules)
+    )
     try:
         running = {pool.submit(run_part, part): part for part in parts}
         for future in as_completed(running):

@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +15,11 @@ from monotau.errors import ConfigError
 
 IMPORTS = tyro.conf.arg(name="import", metavar="MODULE")
 """The annotation of the option --import, which can be repeated."""
+
+
+def import_flags(modules: Iterable[str]) -> list[str]:
+    """Return the options that name modules, for the command line of another process."""
+    return [f"--import={name}" for name in modules]
 
 
 def values_of(flag: str, words: Sequence[str]) -> list[str]:
@@ -51,5 +56,12 @@ def parse(
         raise ConfigError(f"the option {match[1]!r} is unknown here.{hint} See {program} --help.")
     if match := re.search(r"Error parsing (--\S+): (.+?) Argument helptext: --\S+ (\[.+?\]+|\S+)", text):
         reason = match[2].rpartition("'>: ")[2]  # an optional value has one reason per type; the last counts
+        if number := re.fullmatch(
+            r"(?:invalid literal for int\(\) .*|could not convert string to float): ('.*')", reason
+        ):
+            wanted = "a whole number" if "int()" in reason else "a number"
+            raise ConfigError(f"{match[1]} takes {wanted}, not {number[1]}. See {program} --help.")
         raise ConfigError(f"{match[1]} takes {match[3]}, but: {reason}. See {program} --help.")
+    # What follows the name of a missing argument is its help text.
+    text = re.sub(r"^(Missing from [^:]+: (?:--\S+ )?\S+) (.*?)(?: \(required\))?$", r"\1. \2", text)
     raise ConfigError(re.sub(r"^Error parsing settings(\.\w+)*: ", "", text))

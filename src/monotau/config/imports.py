@@ -141,7 +141,7 @@ def _about(entry: Any) -> str:
 
 def _import(name: str) -> ModuleType:
     """Import a module by its name or by that of an entry point."""
-    if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", name) or name.endswith(".py"):
+    if not isinstance(name, str) or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", name) or name.endswith(".py"):
         raise ConfigError(f"--import is {brief(name)}, but must be the name of a module, such as my_package.my_parts.")
     try:
         spec = importlib.util.find_spec(name)

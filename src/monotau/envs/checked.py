@@ -50,7 +50,11 @@ class Checked(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Start an episode; empty options, which SyncVectorEnv leaves after removing `reset_mask`, become None."""
         observation, info = _values("reset", self.env.reset(seed=seed, options=options or None), OF_RESET)
-        return self._array(observation), self._info(info)
+        array = self._array(observation)
+        try:
+            return array, self._info(info)
+        except EnvironmentFault as fault:  # which may occur in a step that ends an episode
+            raise EnvironmentFault(f"in reset, {fault}") from None
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Take a step; the last observation of an episode is copied.
@@ -124,9 +128,7 @@ def _flag(name: str, given: Any) -> bool:
 
 def checked_array(observation: Any, space: Any) -> np.ndarray:
     """Return an observation as an array with the shape and dtype of its space, which is no Dict or Tuple."""
-    array = _as_array(observation)
-    if array is None or array.dtype.kind not in f"{NUMBERS}c":
-        raise EnvironmentFault(f"The observation is {brief(observation)}, but must be an array of numbers.")
+    array = numbers(observation)
     if array.shape != space.shape:
         raise EnvironmentFault(
             f"The observation has shape {array.shape}, but its observation space has shape {space.shape}."
@@ -134,13 +136,31 @@ def checked_array(observation: Any, space: Any) -> np.ndarray:
     if array.dtype == space.dtype:
         return array
     if not np.can_cast(array.dtype, space.dtype, "same_kind"):
-        raise EnvironmentFault(f"The observation is {array.dtype}, but its observation space is {space.dtype}.")
-    with np.errstate(over="ignore"):
-        cast = array.astype(space.dtype)
+        raise wrong_dtype(array, space.dtype)
+    return lossless(array, space.dtype)
+
+
+def numbers(observation: Any) -> np.ndarray:
+    """Return an observation as an array of numbers."""
+    array = _as_array(observation)
+    if array is None or array.dtype.kind not in f"{NUMBERS}c":
+        raise EnvironmentFault(f"The observation is {brief(observation)}, but must be an array of numbers.")
+    return array
+
+
+def wrong_dtype(array: np.ndarray, dtype: Any) -> EnvironmentFault:
+    """Return the error for an observation with a dtype that its space does not take."""
+    return EnvironmentFault(f"The observation is {array.dtype}, but its observation space is {dtype}.")
+
+
+def lossless(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return an observation in another dtype, and raise if a value changes by more than the precision of floats."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(dtype)
     lost = ~np.isfinite(cast) if cast.dtype.kind == "f" else cast != array
     if lost.any():
         raise EnvironmentFault(
-            f"The observation contains {array[lost].flat[0]}, which {space.dtype} cannot hold"
+            f"The observation contains {array[lost].flat[0]}, which {dtype} cannot hold"
             f"{' as a finite number' if cast.dtype.kind == 'f' else ''}."
         )
     return cast

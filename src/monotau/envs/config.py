@@ -63,6 +63,8 @@ class EnvMaker(Protocol):
     """First action of the environment's own action space."""
     masked: bool
     """Whether `info` holds the mask of the allowed actions, under `action_mask`, after every step and reset."""
+    lacks_masks: bool
+    """Whether the setting says to use masks, but the environment offers none."""
     reusable: bool
     """False if every vector wraps the same environment of the caller, so that only one vector may be used at a time."""
 

@@ -50,6 +50,8 @@ class EnvFactory:
     """Sizes of its MultiDiscrete action space; empty for a Discrete one."""
     masked: bool
     """Whether its masks of allowed actions are used."""
+    lacks_masks: bool
+    """Whether the setting says to use masks, but the environment offers none."""
     by_id: bool
     """Whether the environment is made from its id."""
     is_atari: bool
@@ -81,7 +83,7 @@ class EnvFactory:
         if self.is_atari:
             if self._reads_masks:
                 raise ConfigError(f"env.action_masks is 'use', but {config.id} has no masks; use auto or ignore.")
-            self.masked = False
+            self.masked = self.lacks_masks = False
             self.name, self.observation_spec = config.id, ObservationSpec.from_space(FRAME)
             self.num_actions = AtariVector(config.id, 1, config.protocol).num_actions
             self.action_start, self.action_sizes = 0, ()
@@ -90,10 +92,12 @@ class EnvFactory:
             env = self._make_one()
             try:
                 self._read_spaces(env)
-                if self._reads_masks is None and offers_masks(env):
-                    self._reads_masks = True
+                offered = self._reads_masks is not False and offers_masks(env)
             finally:
                 close(env)
+        self.lacks_masks = self._reads_masks is True and not offered
+        if offered:
+            self._reads_masks = True
         self.masked = bool(self._reads_masks)
         self._probe = weakref.ref(env.unwrapped)
 
@@ -184,8 +188,9 @@ class EnvFactory:
         if not suits:
             raise ConfigError(
                 f"{self.name}: the action space is {describe_space(actions)}, but must be Discrete with at least one "
-                f"action, or MultiDiscrete with one axis, no starts and at most {MOST_COMBINATIONS:,d} combinations, "
-                f"because the agent learns one return distribution per action."
+                f"action, or a flat MultiDiscrete that starts at 0 with at most {MOST_COMBINATIONS:,d} combinations, "
+                f"because the agent learns one return distribution per action; a gymnasium.ActionWrapper can "
+                f"discretise or flatten it to one of these."
             )
         try:
             self.observation_spec = ObservationSpec.from_space(getattr(env, "observation_space", None))

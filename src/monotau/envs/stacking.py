@@ -1,12 +1,17 @@
 """Brings observations that a caller passes, as single frames or whole stacks, to the shape that networks take."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
 
+from monotau.envs.checked import lossless, numbers, wrong_dtype
 from monotau.envs.spec import ObservationSpec, Part
 from monotau.errors import ConfigError, EnvironmentFault
+
+TAKEN = {"f": "biuf", "i": "iuf", "u": "biu", "b": "biu"}
+"""The numeric kinds of dtypes from which a caller's observations are taken, by the kind of the stored dtype."""
 
 
 def stack_frames(
@@ -18,7 +23,7 @@ def stack_frames(
     observation was given, and the third is the state for the next call, None unless single frames are stacked.
     """
     shape = spec.shape
-    raw = packed(observation, spec) if spec.parts else np.asarray(observation)
+    raw = packed(observation, spec) if spec.parts else _blaming_the_caller(lambda: _held(observation, spec))
     axes = len(shape)
     # A batch of S frames has the shape of one stack; `state` or `episode_start` mark it as a batch.
     batched = raw.ndim == axes + 2 or state is not None or episode_start is not None
@@ -49,26 +54,40 @@ def stack_frames(
 
 
 def _stored(observations: Shaped[np.ndarray, "B *frame"], spec: ObservationSpec) -> Shaped[np.ndarray, "B *frame"]:
-    """Return observations in their stored format; it is the caller's mistake if that is impossible."""
+    """Return observations in their stored format."""
+    return _blaming_the_caller(lambda: spec.frame(observations))
+
+
+def _held(observation: Any, spec: ObservationSpec) -> np.ndarray:
+    """Return what a caller passes as an array whose values the stored format can hold.
+
+    A caller may use wider types than an environment, as lists have, and whole floats for discrete states.
+    """
+    array, stored = numbers(observation), np.dtype(spec.dtype)
+    if array.dtype.kind not in TAKEN[stored.kind]:
+        raise wrong_dtype(array, stored)
+    return array if spec.dtype == "float32" else lossless(array, stored)  # what float32 cannot hold is refused later
+
+
+def _blaming_the_caller(read: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return what a function reads from an observation; it is the caller's mistake if that is impossible."""
     try:
-        return spec.frame(observations)
+        return read()
     except EnvironmentFault as fault:
         raise ConfigError(f"the observation is invalid. {fault}") from None
 
 
 def packed(observation: Any, spec: ObservationSpec) -> Shaped[np.ndarray, "*batch bytes"]:
     """Return an observation with parts, or a batch or stack of them, as frames of bytes."""
-    first = spec.parts[0]
+    leading: tuple[int, ...] = ()
 
     def read(part: Part) -> np.ndarray:
         """Return the array of a part with one axis for all observations; `pack` refuses other shapes."""
-        array = np.asarray(part.of(observation))
+        nonlocal leading
+        array = _held(part.of(observation), part.spec)
+        if part is spec.parts[0]:  # which `pack` reads first
+            leading = array.shape[: max(array.ndim - len(part.spec.shape), 0)]
         return array.reshape(-1, *array.shape[len(leading) :]) if array.shape[: len(leading)] == leading else array
 
-    try:
-        axes = np.ndim(first.of(observation)) - len(first.spec.shape)
-        leading = np.shape(first.of(observation))[: max(axes, 0)]
-        frames = spec.pack(read)
-    except EnvironmentFault as fault:
-        raise ConfigError(f"the observation is invalid. {fault}") from None
+    frames = _blaming_the_caller(lambda: spec.pack(read))
     return frames.reshape(*leading, -1)

@@ -31,6 +31,8 @@ class Rollout:
         """Make and reset the environments; `first_step` is the training step, None for an evaluation."""
         self.factory, self.spec, self.step_count = factory, factory.observation_spec, first_step or 0
         self._stage = "evaluation step" if first_step is None else "step"
+        # An evaluation counts the steps of each environment, because its environments play their own episodes.
+        self._steps_counted = 1 if first_step is None else num_envs
         with self._located_errors():
             self.envs: VectorEnv = factory.make_vector(num_envs)
         try:
@@ -53,7 +55,7 @@ class Rollout:
         `random` says which actions are random, for the replay.
         """
         before = self.observations[:, -1].copy()
-        self.step_count += len(actions)
+        self.step_count += self._steps_counted
         with self._located_errors():
             raw, rewards, terminated, truncated, info = self.envs.step(actions + self.factory.action_start)
         self._check_rewards(rewards)

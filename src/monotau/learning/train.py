@@ -123,6 +123,12 @@ class Training:
         optimisers, polyak = self.networks.optimisers(), config.update.sync == "average"
         window = _Window(self.step, self.updates)
         explorer.metrics()  # discard averages from before this window
+        if not self.iteration and self.envs.lacks_masks:
+            self._warn(
+                "no_masks",
+                f"env.action_masks is 'use', but {self.envs.name} has neither a method action_masks nor an action_mask "
+                "in the info of its reset: every action counts as allowed.",
+            )
         try:
             with closing(self.collector.collect(self.iteration, self.step, steps)) as batches:
                 for collected in batches:

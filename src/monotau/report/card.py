@@ -15,7 +15,7 @@ from monotau.config.listing import ABOUT
 from monotau.errors import ConfigError, StorageFault
 from monotau.report.formatting import format_duration, format_number
 from monotau.results.read import RunRecord, read_run
-from monotau.runs.files import write_bytes
+from monotau.runs.files import check_file, write_bytes
 from monotau.runs.layout import LEARNING_CURVE
 from monotau.runs.metrics import Line, best_evaluation
 
@@ -51,10 +51,12 @@ def write_card(given: CardCommand, console: Console) -> None:
     if given.out is None:
         console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
         return
+    failure = f"the card cannot be written to {given.out}"
+    check_file(failure, given.out)
     try:
         write_bytes(given.out, text.encode())
     except OSError as error:
-        raise StorageFault(f"the card cannot be written to {given.out}: {error}.") from None
+        raise StorageFault(f"{failure}: {error.strerror}.") from None  # the error names a temporary file
     console.print(str(given.out), markup=False, highlight=False, soft_wrap=True)
 
 

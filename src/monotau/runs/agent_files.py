@@ -99,6 +99,15 @@ def check_env(given: str | None, directory: Path, trained: str) -> None:
         )
 
 
+def unmade(directory: Path, env: EnvConfig) -> ConfigError:
+    """Return the error of a command for an agent that was loaded without its environment; a missing package raises."""
+    if is_safe_to_make(env):
+        EnvFactory(env)  # raises an error that names the missing package
+    return ConfigError(
+        f"the environment {env.id} of the agent in {directory} must be named: pass --env ID or --import MODULE."
+    )
+
+
 def write_agent(directory: Path, config: Config, signature: EnvSignature, tensors: Mapping[str, Tensor]) -> None:
     """Write an agent into a directory, which is created if it does not exist."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -115,7 +124,7 @@ def read_about(directory: Path) -> tuple[Config, EnvSignature, Record]:
     path = directory / "agent.json"
     if not os.path.exists(path):
         unfinished = any(os.path.exists(place / CONFIG) for place in (directory, directory.parent))
-        there = "the run there has not finished" if unfinished else "name a run directory or one that Agent.save wrote"
+        there = "it has no checkpoint yet" if unfinished else "name a run directory or one that Agent.save wrote"
         raise ConfigError(f"there is no agent in {directory}: {there}.")
     about = read_json(path)
     try:

@@ -20,11 +20,12 @@ from monotau.config.presets import DEFAULT_PRESET, PRESETS
 from monotau.config.resolve import resolve, split_names, with_kinds
 from monotau.config.schema import LOCAL, Config
 from monotau.distributions import RISKS, Risk
+from monotau.envs import EnvConfig
 from monotau.errors import ConfigError, brief
 from monotau.explorers import EXPLORERS
 from monotau.networks import HEADS, TORSOS
 from monotau.replay import REPLAYS
-from monotau.runs.agent_files import find_agent
+from monotau.runs.agent_files import find_agent, unmade
 from monotau.runs.layout import AGENT, BEST_AGENT
 from monotau.runs.process import stoppable
 from monotau.runs.runner import default_directory, train_into
@@ -148,7 +149,9 @@ def train(words: list[str], console: Console) -> None:
         parts["imports"] = modules
     resolved = resolve(preset, with_kinds(preset, file), parts, profile=profile)
     # Without the keyword arguments, for which the parser would make one option each.
-    settings = replace(resolved.config, env=replace(resolved.config.env, kwargs={}))
+    # Masks as they were asked for, not as found: only the help shows these values.
+    masks = resolved.given["env"].get("action_masks", EnvConfig().action_masks)
+    settings = replace(resolved.config, env=replace(resolved.config.env, kwargs={}, action_masks=masks))
     default = _Train(preset=preset, env=resolved.config.env.id, settings=settings)
     given = parse(_Train, words, "monotau train", default, lambda: _flags(default))
     if given.preset != preset:
@@ -213,12 +216,14 @@ def _given_flags(words: list[str], settings: Mapping[str, Any]) -> dict[str, Any
     """Return the settings that the command line sets; a profile may derive others from them."""
     given: dict[str, Any] = {}
     for word in words:
+        if not word.startswith("--"):  # a value, such as ../runs
+            continue
         *sections, name = word.removeprefix("--").partition("=")[0].replace("-", "_").split(".")
         source, target = settings, given
         for section in sections:
             source, target = source.get(section, {}), target.setdefault(section, {})
         for candidate in (name, name.removeprefix("no_")):
-            if word.startswith("--") and candidate in source and (sections or candidate not in _OWN):
+            if candidate in source and (sections or candidate not in _OWN):
                 target[candidate] = source[candidate]
     return {name: value for name, value in given.items() if value != {}}
 
@@ -238,6 +243,8 @@ def evaluate(words: list[str], console: Console) -> None:
     import_parts(*given.imports)
     risk = Risk(given.risk, given.alpha, given.eta)
     agent = _load(given.directory, given.env, best=given.best)
+    if agent.envs is None:
+        raise unmade(given.directory, agent.config.env)
     if given.episodes < 1:
         raise ConfigError(f"--episodes is {given.episodes}, but must be at least 1.")
     screen = Console(stderr=True)

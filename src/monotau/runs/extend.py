@@ -18,22 +18,36 @@ from monotau.runs.manifest import generations
 
 def state_for(directory: Path, resolved: Resolved) -> str:
     """Return `new`, `unfinished`, `finished`, or `shorter` for a run that only lacks steps; refuse other runs."""
-    return "shorter" if _shorter(directory, resolved) else state_of(directory, resolved.config.to_plain())
+    wanted = resolved.config.to_plain()
+    there = _as_long_as_there(directory, resolved)
+    asked = resolved.config.steps
+    if there is None or there.config.steps == asked:
+        return state_of(directory, wanted)
+    alike = there.config.to_plain()
+    if alike != read_json(directory / CONFIG):
+        # What follows from the number of steps is not what the user changed.
+        return state_of(directory, wanted, alike | {"steps": asked})
+    if there.config.steps < asked:
+        return "shorter"
+    trained = read_json(directory / RESULT).get("steps") if (directory / RESULT).exists() else None
+    length = f"has already trained {trained:,d}" if type(trained) is int else f"is to train {there.config.steps:,d}"
+    raise ConfigError(
+        f"the run in {directory} {length} steps, but only {asked:,d} are asked for: ask for more, or use another "
+        "directory."
+    )
 
 
-def _shorter(directory: Path, resolved: Resolved) -> Resolved | None:
-    """Return the settings in the directory if they are the same but for fewer steps and what follows from those."""
+def _as_long_as_there(directory: Path, resolved: Resolved) -> Resolved | None:
+    """Return the settings with the number of steps of the run in the directory; None if there is none."""
     if not os.path.isfile(directory / CONFIG):  # False, not an exception, for impossible names
         return None
-    held = read_json(directory / CONFIG)
-    steps = held.get("steps")
-    if type(steps) is not int or steps >= resolved.config.steps:
+    steps = read_json(directory / CONFIG).get("steps")
+    if type(steps) is not int:
         return None
     try:
-        before = resolved.override({"steps": steps})
-    except ConfigError:  # other settings do not go with so few steps, so they differ
+        return resolved.override({"steps": steps})
+    except ConfigError:  # other settings do not go with this number of steps, so they differ
         return None
-    return before if before.config.to_plain() == held else None
 
 
 def extend(directory: Path, resolved: Resolved) -> str:
@@ -42,7 +56,7 @@ def extend(directory: Path, resolved: Resolved) -> str:
     A process killed in between leaves the directory as that of the shorter or of the longer run, and both commands
     still work: the digest of the old settings, which the checkpoints carry, is written down first.
     """
-    before = _shorter(directory, resolved)
+    before = _as_long_as_there(directory, resolved)
     assert before is not None  # noqa: S101  # the caller has checked
     old, new = before.config, resolved.config
     if (directory / RESULT).exists() and not generations(directory / CHECKPOINTS):

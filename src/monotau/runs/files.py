@@ -27,6 +27,21 @@ class DamagedFile(ConfigError):
         self.path = path
 
 
+def to_path(name: str, given: Any, what: str) -> Path:
+    """Return the path that a caller gave as an argument; an empty text is a mistake, not the current directory."""
+    if not isinstance(given, str | os.PathLike) or not str(given):
+        raise ConfigError(f"{name} is {brief(given)}, but must be the path of a {what}.")
+    return Path(given)
+
+
+def check_file(failure: str, path: Path) -> None:
+    """Raise, in words that start with the failure, if there is no place for a file at a path that the user gave."""
+    if os.path.isdir(path):  # False, not an exception, for impossible names
+        raise ConfigError(f"{failure}: it is a directory.")
+    if not os.path.isdir(path.parent):
+        raise ConfigError(f"{failure}: the directory does not exist.")
+
+
 class Record(NamedTuple):
     """Size and SHA-256 of a file, or of its beginning."""
 

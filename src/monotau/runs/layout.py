@@ -44,8 +44,11 @@ def directory_name(method: str, env: str, seed: int) -> str:
     return "_".join(re.sub("[/: ]", "-", part) for part in (method, env, f"seed{seed}"))
 
 
-def state_of(directory: Path, wanted: Mapping[str, Any]) -> str:
-    """Return `new`, `unfinished` or `finished` for a run with the settings `wanted`; refuse another run's directory."""
+def state_of(directory: Path, wanted: Mapping[str, Any], changed: Mapping[str, Any] | None = None) -> str:
+    """Return `new`, `unfinished` or `finished` for a run with the settings `wanted`; refuse another run's directory.
+
+    The refusal names the settings in which the run differs from `changed`, by default from all that are wanted.
+    """
     try:
         if not directory.exists():
             return "new"
@@ -63,7 +66,7 @@ def state_of(directory: Path, wanted: Mapping[str, Any]) -> str:
         if missing := _modules(held) - _modules(wanted):
             flags = " ".join(f"--import {brief(name)[1:-1]}" for name in sorted(missing))
             raise ConfigError(f"the run in {directory} was started with {flags}: pass it again to continue the run.")
-        settings = differences(held, wanted)
+        settings = differences(held, wanted if changed is None else changed)
         raise ConfigError(
             f"the run directory {directory} holds another run{_other_version(directory)}: it differs in "
             f"{', '.join(settings[:5])}{' and more' if len(settings) > 5 else ''}; use another directory."

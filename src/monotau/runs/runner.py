@@ -283,8 +283,9 @@ def _report(directory: Path, display: Display) -> None:
         random, final, best = result["random"], result["final"], result["best"]
         display.say(
             f"\nfinal evaluation: return [bold]{final['return_mean']:.2f}[/] ± {final['return_std']:.2f} over "
-            f"{final['episodes']:d} episodes (best {best['return_mean']:.2f} at step {best['step']:,d}), random policy "
-            f"{random['return_mean']:.2f} ± {random['return_std']:.2f}; {result['seconds']:.0f} s"
+            f"{final['episodes']:d} episode{'s' * (final['episodes'] > 1)} (best {best['return_mean']:.2f} at step "
+            f"{best['step']:,d}), random policy {random['return_mean']:.2f} ± {random['return_std']:.2f}; "
+            f"{result['seconds']:.0f} s"
         )
         if result.get("stopped") is not None:
             display.say(f"stopped early by {escape(str(result['stopped']))} after {result['steps']:,d} steps")

@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from monotau.config.command_line import IMPORTS
+from monotau.config.command_line import IMPORTS, import_flags
 from monotau.config.imports import import_parts
 from monotau.config.resolve import Resolved
 from monotau.config.schema import LOCAL
@@ -138,7 +138,7 @@ def _threads(threads: int) -> str:
 
 def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], list[str]]:
     """Return a function from the index of a cell to the command that runs it."""
-    options = _import_flags(given) + (["--keep-checkpoints"] if given.keep_checkpoints else [])
+    options = import_flags(given.imports) + (["--keep-checkpoints"] if given.keep_checkpoints else [])
     options += ["--force"] if given.force else []
     options += ["--track", given.track] if given.track else []
 
@@ -148,10 +148,6 @@ def _command(given: SuiteCommand, out: Path, threads: int) -> Callable[[int], li
         return python_command("suite", record, *words, *options)
 
     return command
-
-
-def _import_flags(given: SuiteCommand) -> list[str]:
-    return [f"--import={name}" for name in given.imports]
 
 
 def _run_on_ray(
@@ -269,7 +265,7 @@ def _write_slurm(given: SuiteCommand, suite: Suite, out: Path, threads: int, con
     _made(out / LOGS)
     write_json(out / RECORD, suite.record())
     path = out.resolve()
-    options = ["--out", str(path), "--threads", str(threads), *_import_flags(given)]
+    options = ["--out", str(path), "--threads", str(threads), *import_flags(given.imports)]
     options += ["--track", given.track] if given.track else []
     words = python_command("suite", str(path / RECORD), *options)
     script = array_script(suite.name, out, len(suite.cells), threads, math.ceil(1.2 * memory / 1e9), words)

@@ -9,11 +9,14 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from monotau.config.command_line import IMPORTS, import_flags
+from monotau.config.imports import check_parts, import_parts
 from monotau.config.parse import read_settings
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.resolve import resolve, split_names, with_kinds
 from monotau.errors import ConfigError, check_least
 from monotau.machine import cores
+from monotau.report.formatting import plural
 from monotau.report.page import PAGE
 from monotau.results.read import read_progress
 from monotau.runs.files import write_bytes, write_json
@@ -62,6 +65,8 @@ class TuneCommand:
     """Seed of trial 0; trial K has the seed S + K."""
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """YAML or JSON file of settings that all trials share; they are not searched."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own (docs/extending.md); can be repeated."""
     jobs: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Trials at once; 0 uses one per core."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
@@ -76,6 +81,7 @@ def tune(given: TuneCommand, console: Console) -> None:
     check_least("--", given, trials=1, seed=0, jobs=0)
     jobs = min(given.jobs or cores(), given.trials)
     threads = max(1, cores() // jobs)
+    import_parts(*given.imports)
     record = _record(given, threads)
     out = given.out or Path("runs") / directory_name(
         f"tune-{record.config['preset']}", record.config["env"]["id"], given.seed
@@ -90,6 +96,7 @@ def tune(given: TuneCommand, console: Console) -> None:
     words = ["tune", given.env, "--out", str(out), "--trials", str(given.trials), "--seed", str(given.seed)]
     for flag, value in (("--preset", given.preset), ("--steps", given.steps), ("--config", given.config)):
         words += [] if value is None else [flag, str(value)]
+    words += import_flags(given.imports)
 
     def command(index: int) -> list[str]:
         return python_command(*words, "--index", str(index))
@@ -122,9 +129,9 @@ def run_study(out: Path, trials: int, workers: Workers, jobs: int, console: Cons
     ]
     missing = sum(track.state == "waiting" for track in tracks)
     say(
-        f"[bold]{record.config['preset']}[/] on [bold]{escape(record.config['env']['id'])}[/]: {trials} trials of "
-        f"{record.config['steps']:,d} steps, {missing} to do, {jobs} at once, into {escape(str(out))}; searched: "
-        f"{', '.join(record.space)}"
+        f"[bold]{record.config['preset']}[/] on [bold]{escape(record.config['env']['id'])}[/]: "
+        f"{plural(trials, 'trial')} of {record.config['steps']:,d} steps, {missing} to do, {jobs} at once, "
+        f"into {escape(str(out))}; searched: {', '.join(record.space)}"
     )
     try:
         run_shown(out.name, Pool(tracks, workers, out=out, retries=RETRIES), jobs, console)
@@ -137,7 +144,8 @@ def run_study(out: Path, trials: int, workers: Workers, jobs: int, console: Cons
             say(f"best: trial {best.number}, mean return of its last evaluations {best.value:.4g}")
             settings, seed = escape(str(out / BEST)), _fresh_seed(record, rows)
             say(f"its settings: {settings}, all trials: {escape(str(out / PAGE))}")
-            say(f"to train with them: monotau train --config {settings} --seed {seed}")
+            flags = "".join(f" {escape(flag)}" for flag in import_flags(record.config.get("imports", ())))
+            say(f"to train with them: monotau train --config {settings} --seed {seed}{flags}")
         failed = [track for track in tracks if track.state == "failed"]
         for track in failed:
             say(f"[red]failed[/] {track.name}: {escape(track.reason)}")
@@ -150,8 +158,9 @@ def run_study(out: Path, trials: int, workers: Workers, jobs: int, console: Cons
 def best_settings(best: Row, rows: list[Row], record: StudyRecord) -> str:
     """Return the contents of best.yaml."""
     about = (
-        f"# The best of {len(rows)} trials of monotau tune (trial {best.number}): the mean return of its last "
-        f"evaluations is {best.value:.4g}.\n# Use seeds from {_fresh_seed(record, rows)} on, which no trial has used.\n"
+        f"# The best of {plural(len(rows), 'trial')} of monotau tune (trial {best.number}): the mean return of its "
+        f"last evaluations is {best.value:.4g}.\n"
+        f"# Use seeds from {_fresh_seed(record, rows)} on, which no trial has used.\n"
     )
     return about + yaml.safe_dump(record.settings_of(best.values), sort_keys=False)
 
@@ -165,6 +174,7 @@ def _record(given: TuneCommand, threads: int) -> StudyRecord:
     """Resolve the settings that all trials share; raise if they are invalid or leave nothing to search."""
     preset, profile, file = split_names(read_settings(given.config) if given.config else {})
     preset = given.preset or preset or DEFAULT_PRESET
+    check_parts(preset, file)
     file = with_kinds(preset, file)
     for name in ("seed", "threads"):
         if name in file:
@@ -172,6 +182,7 @@ def _record(given: TuneCommand, threads: int) -> StudyRecord:
     env: Any = file.get("env", {})
     fixed = file | {"env": {**env, "id": given.env} if isinstance(env, dict) else env}
     fixed |= {} if given.steps is None else {"steps": given.steps}
+    fixed |= {"imports": list(given.imports)} if given.imports else {}
     config = resolve(preset, fixed, {"seed": given.seed, "threads": threads}, profile=profile).config.to_plain()
     space = searched(config, fixed)
     if not space:

@@ -18,6 +18,8 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress
 
 from monotau.agent import Agent
+from monotau.config.command_line import IMPORTS
+from monotau.config.imports import import_parts
 from monotau.distributions import MEAN, RISKS, Risk
 from monotau.errors import ConfigError, MissingExtra
 from monotau.runs.process import stoppable
@@ -48,6 +50,8 @@ class WatchCommand:
     """Use the checkpoint of this step; a run keeps the last two."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
     """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own that the agents need; can be repeated."""
     seed: int = 0
     """Seed of the first episode; each further episode takes the next one."""
     epsilon: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
@@ -86,6 +90,8 @@ class VideoCommand:
     """Use the checkpoint of this step; a run keeps the last two."""
     env: Annotated[str | None, tyro.conf.arg(metavar="ID")] = None
     """Environment to play in; needed only for ids of the form 'package.module:Env-v0', which import your code."""
+    imports: Annotated[tuple[str, ...], IMPORTS, tyro.conf.UseAppendAction] = ()
+    """Module with parts or environments of your own that the agent needs; can be repeated."""
     epsilon: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
     """Probability of a random action; by default that of the run's evaluations."""
     risk: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(RISKS)}}}")] = "mean"
@@ -114,6 +120,7 @@ def watch(given: WatchCommand, console: Console) -> None:
     if not SLOWEST <= given.speed <= FASTEST:
         raise ConfigError(f"--speed is {given.speed}, but must be from {SLOWEST} to {FASTEST} steps per second.")
     check_play(given.seed, given.epsilon)
+    import_parts(*given.imports)
     risk = Risk(given.risk, given.alpha, given.eta)
     sources = [Source(path, given.best, given.checkpoint, given.env) for path in given.directories]
     prepare_process()
@@ -158,6 +165,7 @@ def video(given: VideoCommand, console: Console) -> None:
 
     check_path(given.out)
     check_play(given.seed, given.epsilon)
+    import_parts(*given.imports)
     for name in ("episodes", "most_steps", "every_steps"):
         if getattr(given, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} is {getattr(given, name)}, but must be at least 1.")

@@ -10,7 +10,7 @@ from typing import Any, final
 from monotau.agent import Agent
 from monotau.errors import ConfigError
 from monotau.report.formatting import name_list
-from monotau.runs.agent_files import check_env, find_agent, read_about
+from monotau.runs.agent_files import find_agent, unmade
 from monotau.runs.layout import AGENT, BEST_AGENT, CHECKPOINTS, CONFIG, METRICS, RESULT
 from monotau.runs.manifest import generations, read_manifest
 from monotau.runs.metrics import Line, read_lines
@@ -90,8 +90,9 @@ class Source:
     def _load(self) -> Agent:
         with warnings.catch_warnings(action="ignore"):  # that the run has not finished is shown, not printed
             place = self._place()
-            check_env(self.env, self.directory, read_about(place)[0].env.id)
             agent = Agent.load(place, self.env)
+        if agent.envs is None:
+            raise unmade(self.directory, agent.config.env)
         self.agent_name = self._name_of(place)
         return agent
 
