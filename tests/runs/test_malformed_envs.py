@@ -148,7 +148,7 @@ RESETS = {
         "reset returned array([1., 1.], dtype=float32), but must return 2 values",
     ),
     "three values": ({"more": 1}, "reset returned 3 values, but must return 2 values: observation, info"),
-    "no info": ({"info": 7}, "info is 7, but must be a dictionary"),
+    "no info": ({"info": 7}, "in reset, info is 7, but must be a dictionary"),
     "an error": ({"info": RuntimeError("no\nmap")}, "it raised RuntimeError: no map"),
     "an error of the disk": ({"info": FileNotFoundError("no map")}, "it raised FileNotFoundError: no map"),
 }
