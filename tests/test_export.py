@@ -63,15 +63,7 @@ def marked(fast):
     return [pytest.param(name, marks=[] if name in fast else [pytest.mark.slow]) for name in PRESETS]
 
 
-def first_presets():
-    """Return the first preset of each kind of graph, which the other presets of that kind repeat."""
-    kinds = {}
-    for name, preset in PRESETS.items():
-        kinds.setdefault((type(preset.head), getattr(preset.head, "anchor", ""), preset.noisy, preset.dueling), name)
-    return {*kinds.values()}
-
-
-@pytest.mark.parametrize("preset", marked(first_presets()))
+@pytest.mark.parametrize("preset", marked({"ndqfn-dpe", "fqf", "implicit-sorted", "rainbow"}))
 def test_every_preset_predicts_the_same_in_onnx(preset, tmp_path):
     agent = briefly_learned(preset, return_scale=7.0)
     assert agent.networks.scaling.batches > 0
@@ -104,7 +96,9 @@ def test_a_graph_takes_raw_observations_of_every_kind(name, tmp_path):
     check(agent, run_onnx(tmp_path / "agent.onnx"), Risk())
 
 
-@pytest.mark.parametrize("risk", ["upper-cvar", "power", "wang"])
+@pytest.mark.parametrize(
+    "risk", ["wang", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("upper-cvar", "power"))]
+)
 def test_other_risk_measures_are_exported(risk, tmp_path):
     agent = briefly_learned("ndqfn")
     agent.export_torch(tmp_path / "agent.pt2", risk=risk)

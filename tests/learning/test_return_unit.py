@@ -217,7 +217,7 @@ def actions_of(agent: Agent) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "preset", [pytest.param(name, marks=pytest.mark.slow if name == "ndqfn-dpe-paper" else ()) for name in FACTORS]
+    "preset", [pytest.param(name, marks=() if name == "ndqfn-dpe" else pytest.mark.slow) for name in FACTORS]
 )
 def test_the_size_of_rewards_does_not_matter(preset):
     """The actions are the same, and all reported values scale with the rewards."""

@@ -47,7 +47,7 @@ CELLS = [("noop", 1), ("noop", 4), ("sticky", 1), ("sticky", 4)]
 
 @pytest.mark.parametrize(
     ("protocol", "num_envs"),
-    [cell if cell in (CELLS[0], CELLS[3]) else pytest.param(*cell, marks=pytest.mark.slow) for cell in CELLS],
+    [cell if cell == CELLS[3] else pytest.param(*cell, marks=pytest.mark.slow) for cell in CELLS],
 )
 def test_pong_interrupted_before_and_after_evaluations_ends_like_an_uninterrupted_run(
     protocol, num_envs, tmp_path, monkeypatch

@@ -234,7 +234,7 @@ def test_runs_go_where_their_settings_say():
     assert str(default_directory(unusual)) == "runs/iqn-atari-fast_ALE-Pong-v5-noop_seed0"
 
 
-@pytest.mark.parametrize("preset", ["ndqfn-dpe", "iqn-dpe"])
+@pytest.mark.parametrize("preset", ["ndqfn-dpe", pytest.param("iqn-dpe", marks=pytest.mark.slow)])
 def test_the_same_seed_gives_the_same_run_bit_by_bit_and_another_does_not(preset, tmp_path):
     metrics, files = [], []
     for number, seed in enumerate((1, 1, 2)):

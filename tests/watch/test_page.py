@@ -177,8 +177,9 @@ def test_the_header_names_the_agent_that_plays(page):
 
 def test_the_returns_of_the_shown_state_are_measured(page):
     page.pause()
-    page.click("again")
-    page.until("runs[0].live.step === 0")
+    seeds = page.get("runs.map((run) => run.status.seed)")
+    page.click("next")
+    page.until(f"runs.every((run, i) => run.shown === run.live && run.live.seed === {seeds}[i] + 1)")
     before = page.pixels(".curves")
     page.press("a")
     page.until("runs.every((run) => run.auditOf(run.shown))", seconds=60)

@@ -283,6 +283,8 @@ class Session:
             except (ConfigError, EnvironmentFault) as error:
                 self._audit_note = f"This state cannot be measured: {_shortened(error)}"
             self._audited_share = None
+        else:
+            self._audit_note = "This state cannot be measured: it is no state of this episode in which the agent acts."
         with self._lock:
             if self._wanted_audit == at:
                 self._wanted_audit = None
