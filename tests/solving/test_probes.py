@@ -19,7 +19,8 @@ SMALL = {
     "epsilon": {"end": 0.5, "decay_steps": 0},
     "iteration_steps": 1000,
 }
-PRESETS = pytest.mark.parametrize("preset", ["ndqfn", "iqn-star", pytest.param("ndqfn-dpe", marks=pytest.mark.slow)])
+SLOW = ("iqn-star", "ndqfn-dpe")
+PRESETS = pytest.mark.parametrize("preset", ["ndqfn", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 
 
 def train(env: str, preset: str, steps: int, kappa: float, gamma: float = 0.9, **settings) -> Agent:
