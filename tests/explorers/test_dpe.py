@@ -274,9 +274,9 @@ def test_the_state_carries_over_to_another_explorer(target):
 
 
 def test_a_shared_target_must_be_passed_in():
-    _, explorer = make()
+    (_, explorer), batch = make(), random_batch()
     with pytest.raises(TypeError, match="learns from the target network's distributions, but got none"):
-        explorer.loss(random_batch(), None, torch.Generator())
+        explorer.loss(batch, None, explorer.prepare(batch, torch.Generator()))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def compiled_by(backend, monkeypatch) -> None:
         ("iqn-dpe", "monotau/Gate-v0"),
     ],
 )
-def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, env, monkeypatch):
+def test_learner_and_predictor_are_one_graph_that_is_made_once(preset, env, monkeypatch):
     """The backend runs graphs unchanged, so that only their capture is tested; the gate has action masks."""
     graphs = []
 
@@ -69,7 +69,7 @@ def test_learner_and_predictor_are_one_graph_each_that_is_made_once(preset, env,
 
     compiled_by(backend, monkeypatch)
     assert_alike_without_a_fallback(preset, env)
-    assert len(graphs) == (2 if preset.endswith("dpe") else 1)
+    assert len(graphs) == 1
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ class WatchingExplorer(GreedyExplorer):
     def __init__(self) -> None:
         self.seen: list[Estimate | None] = []
 
-    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
+    def loss(self, batch: Batch, target: Estimate | None, prepared: tuple[torch.Tensor, ...]) -> None:
         self.seen.append(target)
 
 
@@ -145,8 +145,9 @@ def taught(config: ExplorerConfig, factory: NetworkFactory, online: Network, tar
 
 def teach(explorer: Explorer, batch: Batch, target: Estimate | None, generator: torch.Generator) -> None:
     """Train an explorer on a batch as a learner does."""
-    loss = explorer.loss(batch, target, generator)
+    loss = explorer.loss(batch, target, explorer.prepare(batch, generator))
     assert loss is not None
+    explorer.record(loss.detach())
     _optimisers[explorer].step(loss)
     explorer.learn(batch, generator)
 

@@ -47,12 +47,24 @@ class Explorer(ABC):
         """Return the networks that `loss` trains, by name; none by default."""
         return {}
 
-    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> Float[Tensor, ""] | None:
-        """Return the loss of the `trained` networks on a sampled batch; none by default.
+    def prepare(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Return what `loss` needs beside the batch, such as random fractions and cached constants; nothing by default.
 
-        The learner adds it to its own loss, so that one backward pass and one optimiser step serve all networks.
+        `loss` is compiled, and a compiled function must be pure.
+        """
+        return ()
+
+    def loss(self, batch: Batch, target: Estimate | None, prepared: tuple[Tensor, ...]) -> Float[Tensor, ""] | None:
+        """Return the loss of the `trained` networks on a sampled batch, as a pure function; none by default.
+
+        The learner adds it to its own loss, so that one graph, one backward pass and one optimiser step serve all
+        networks.
         """
         return None
+
+    def record(self, loss: Float[Tensor, ""]) -> None:
+        """Note what `loss` returned, without a gradient, for `metrics`; nothing by default."""
+        return
 
     def learn(self, batch: Batch, generator: torch.Generator) -> None:
         """Learn from a sampled batch after that step; nothing by default."""

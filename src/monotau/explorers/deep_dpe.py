@@ -130,13 +130,32 @@ class DeepDpeExplorer(Explorer):
         """Return the predictor."""
         return {"predictor": self.predictor}
 
-    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> Float[Tensor, ""]:
-        """Return the predictor's loss against the random target."""
+    def prepare(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Draw the fractions of both networks, and return the random target's constants; measure the first batch."""
         if not self.measured:
             self._measure(batch, generator)
-        loss = self._predictor_loss(batch, generator)
-        self.recent_losses.append(loss.detach())
+        fractions = self.predictor.fractions(Role.ACT, len(batch.actions), generator)
+        return (fractions, *self.target.cached_constants())
+
+    def loss(self, batch: Batch, target: Estimate | None, prepared: tuple[Tensor, ...]) -> Float[Tensor, ""]:
+        """Mean square of the W1 distances of the sampled actions from the random target, over all views.
+
+        Departure: the paper fits the predictor by the quantile Huber loss. With a large kappa or crossing quantiles,
+        the distance at its minimum is not 0, and the remainder would count as novelty for ever; so the predictor
+        minimises the distance itself.
+        """
+        fractions, *constants = prepared
+        with torch.no_grad():
+            wanted = self.target(batch.observations, fractions, tuple(constants))
+        predicted = self.predictor(batch.observations, fractions, self.predictor.head.constants())
+        distance = predicted.w1(wanted).unflatten(1, (self.actions, self.config.views))
+        rows = torch.arange(len(batch.actions), device=batch.actions.device)
+        loss: Tensor = distance[rows, batch.actions].square().mean()
         return loss
+
+    def record(self, loss: Float[Tensor, ""]) -> None:
+        """Keep the loss for `metrics`."""
+        self.recent_losses.append(loss)
 
     def learn(self, batch: Batch, generator: torch.Generator) -> None:
         """Take one step of U towards its bootstrapped target, which uses the predictor's newest weights."""
@@ -150,21 +169,6 @@ class DeepDpeExplorer(Explorer):
         with torch.no_grad():
             for target_weight, weight in zip(self.future_target.parameters(), self.future.parameters(), strict=True):
                 target_weight.lerp_(weight, self.config.future_rate)
-
-    def _predictor_loss(self, batch: Batch, generator: torch.Generator) -> Float[Tensor, ""]:
-        """Mean square of the W1 distances of the sampled actions, over all views.
-
-        Departure: the paper fits the predictor by the quantile Huber loss. With a large kappa or crossing quantiles,
-        the distance at its minimum is not 0, and the remainder would count as novelty for ever; so the predictor
-        minimises the distance itself.
-        """
-        rows = torch.arange(len(batch.actions), device=batch.actions.device)
-        fractions = self.predictor.fractions(Role.ACT, len(rows), generator)
-        target = self.target.predict(batch.observations, fractions)
-        predicted = self.predictor(batch.observations, fractions, self.predictor.head.constants())
-        distance = predicted.w1(target).unflatten(1, (self.actions, self.config.views))
-        loss: Tensor = distance[rows, batch.actions].square().mean()
-        return loss
 
     @torch.no_grad()
     def _measure(self, batch: Batch, generator: torch.Generator) -> None:

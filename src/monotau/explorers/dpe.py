@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError, check_positive
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
 from monotau.networks import Estimate, HeadConfig, Network, Role
-from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.masks import of_allowed
 from monotau.replay import Batch
@@ -77,7 +76,6 @@ class DpeExplorer(Explorer):
         self._new_moments = torch.zeros(3, dtype=torch.float64)  # of the bonuses since the last `drain_stats`
         self.recent_bonuses: list[Tensor] = []
         self.recent_losses: list[Tensor] = []
-        self._losses = Compiled(self.losses, factory.compiler)
 
     def bonus(
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
@@ -134,37 +132,42 @@ class DpeExplorer(Explorer):
         """Return the predictor."""
         return {"predictor": self.predictor}
 
-    def loss(self, batch: Batch, target: Estimate | None, generator: torch.Generator) -> Float[Tensor, ""]:
+    def prepare(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """Draw the predictor's fractions; with a frozen target also its fractions and constants."""
+        rows = self._rows(batch)
+        if self.config.target == "shared":
+            return (self.predictor.fractions(Role.LEARN, rows, generator),)
+        drawn = self.target.fractions(Role.TARGET, rows, generator)
+        return (self.predictor.fractions(Role.LEARN, rows, generator), drawn, *self.target.cached_constants())
+
+    def loss(self, batch: Batch, target: Estimate | None, prepared: tuple[Tensor, ...]) -> Float[Tensor, ""]:
         """Return the predictor's loss against the target's distributions of the sampled states and actions."""
-        rows = math.ceil(self.config.predictor_fraction * len(batch.actions))
+        rows = self._rows(batch)
         observations, actions = batch.observations[:rows], batch.actions[:rows]
+        fractions, *of_target = prepared
         if self.config.target == "frozen":
-            fractions = self.target.fractions(Role.TARGET, rows, generator)
-            target = Estimate(self.target.predict(observations, fractions, actions), fractions)
+            drawn, *constants = of_target
+            with torch.no_grad():
+                target = Estimate(self.target(observations, drawn, tuple(constants), actions), drawn)
         elif target is None:
             raise TypeError(
                 "DPE with explorer.target 'shared' learns from the target network's distributions, but got none."
             )
         else:
             target = target.rows(0, rows)
-        fractions = self.predictor.fractions(Role.LEARN, rows, generator)
-        losses, side = self._losses(observations, actions, fractions, target)
-        loss = losses.mean()
-        self.recent_losses.append(loss.detach())
-        return loss if side is None else loss + side
-
-    def losses(
-        self,
-        observations: Shaped[Tensor, "B S *frame"],
-        actions: Int[Tensor, " B"],
-        fractions: Float[Tensor, "B n"],
-        target: Estimate,
-    ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None]:
-        """Return the predictor's losses and its head's side loss; a pure function."""
         losses, side, _ = self.predictor.losses(
             observations, actions, fractions, self.predictor.head.constants(), target
         )
-        return losses, side
+        loss = losses.mean()
+        return loss if side is None else loss + side
+
+    def record(self, loss: Float[Tensor, ""]) -> None:
+        """Keep the loss for `metrics`."""
+        self.recent_losses.append(loss)
+
+    def _rows(self, batch: Batch) -> int:
+        """Return how many transitions of a batch train the predictor."""
+        return math.ceil(self.config.predictor_fraction * len(batch.actions))
 
     def rescale(self, factor: float) -> None:
         """Scale the predictions of the predictor and of a frozen target, and with them all bonuses."""

@@ -14,6 +14,7 @@ from monotau.networks import Constants, Estimate, Network, Role
 from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.masks import allowed_scores
+from monotau.networks.optimiser import Gradients
 from monotau.replay import Batch, Priority
 
 EPSILON_GREEDY = EpsilonGreedy()
@@ -28,6 +29,18 @@ class Draws(NamedTuple):
     """For the target network: next states, or sampled and next states."""
     prediction: Float[Tensor, "B n"]
     """For the online network's prediction."""
+
+
+class Descent(NamedTuple):
+    """Losses of all networks on a batch, and the gradients of their sum."""
+
+    losses: Float[Tensor, " B"]
+    """Of the online network, without importance weights."""
+    errors: Float[Tensor, " B"] | None
+    """Absolute TD errors, if asked for."""
+    explorer_loss: Float[Tensor, ""] | None
+    total: Float[Tensor, ""]
+    gradients: Gradients
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,7 @@ class Learner:
             name: list(network.parameters()) for name, network in self._networks.items()
         }
         self._compiler = factory.compiler
-        self._losses = Compiled(self.losses, self._compiler)
+        self._descent = Compiled(self.descent, self._compiler)
 
     def update(self, batch: Batch, generator: torch.Generator, *, priority: Priority | None = None) -> Update:
         """Take one step of all networks on a batch; use the result before the next update."""
@@ -74,18 +87,21 @@ class Learner:
             network.resample_noise(generator)
         with_current = self.explorer.wants_target
         draws = self.draw(len(batch.actions), generator, with_current=with_current)
-        losses, side, current, errors = self._losses(
-            batch, draws, self.target.cached_constants(), with_current=with_current, with_errors=priority == "td"
+        descent = self._descent(
+            batch,
+            draws,
+            self.explorer.prepare(batch, generator),
+            self.target.cached_constants(),
+            with_current=with_current,
+            with_errors=priority == "td",
         )
-        total = (losses * batch.weights).mean()
-        for part in (side, self.explorer.loss(batch, current, generator)):
-            total = total if part is None else total + part
-        self.optimiser.step(total)
+        self.optimiser.descend(descent.total, descent.gradients)
+        if descent.explorer_loss is not None:
+            self.explorer.record(descent.explorer_loss)
         self.explorer.learn(batch, generator)
         for network in (self.online, self.target):
             network.resample_noise(None)
-        losses = losses.detach()
-        return Update(losses, losses if errors is None else errors)
+        return Update(descent.losses, descent.losses if descent.errors is None else descent.errors)
 
     def draw(self, size: int, generator: torch.Generator, *, with_current: bool) -> Draws:
         """Draw the fractions of an update."""
@@ -94,6 +110,28 @@ class Learner:
             self.target.fractions(Role.TARGET, 2 * size if with_current else size, generator),
             self.online.fractions(Role.LEARN, size, generator),
         )
+
+    def descent(
+        self,
+        batch: Batch,
+        draws: Draws,
+        prepared: tuple[Tensor, ...],
+        target_constants: Constants,
+        *,
+        with_current: bool,
+        with_errors: bool,
+    ) -> Descent:
+        """Return the losses on a batch and their gradients: a pure function, which can be compiled into one graph."""
+        losses, side, current, errors = self.losses(
+            batch, draws, target_constants, with_current=with_current, with_errors=with_errors
+        )
+        explorer_loss = self.explorer.loss(batch, current, prepared)
+        total = (losses * batch.weights).mean()
+        for part in (side, explorer_loss):
+            total = total if part is None else total + part
+        gradients = self.optimiser.gradients(total)
+        explorer_loss = None if explorer_loss is None else explorer_loss.detach()
+        return Descent(losses.detach(), errors, explorer_loss, total.detach(), gradients)
 
     def losses(
         self,
@@ -104,10 +142,7 @@ class Learner:
         with_current: bool,
         with_errors: bool = False,
     ) -> tuple[Float[Tensor, " B"], Float[Tensor, ""] | None, Estimate | None, Float[Tensor, " B"] | None]:
-        """Return losses, the head's side loss, the target's distributions of the sampled pairs, and absolute TD errors.
-
-        A pure function, which can be compiled.
-        """
+        """Return losses, the head's side loss, the target's distributions of sampled pairs, and absolute TD errors."""
         constants = self.online.head.constants()  # shared by the passes over the current and the next states
         current, target = self._targets(batch, draws, constants, target_constants, with_current=with_current)
         losses, side, errors = self.online.losses(

@@ -4,10 +4,10 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
 from monotau.errors import in_one_line
 
@@ -62,10 +62,7 @@ class Compiler:
 
 
 class Compiled(Generic[P, R]):
-    """A pure function whose outputs are backpropagated through, compiled at the first call if the run asks for it.
-
-    It must be pure because the first call runs it more than once.
-    """
+    """A pure function, compiled at the first call if the run asks for it, including the gradients that it computes."""
 
     def __init__(self, function: Callable[P, R], compiler: Compiler) -> None:
         self._eager, self._compiler = function, compiler
@@ -78,16 +75,18 @@ class Compiled(Generic[P, R]):
                 if self._compiled is None:
                     mode = "reduce-overhead" if self._compiler.graphs else None
                     self._compiled = torch.compile(self._eager, mode=mode)
-                    # Torch compiles the backward pass when it first runs. Run it here, so that a failure is caught
-                    # here; every optimiser step clears the gradients that this leaves behind.
-                    _backward(self._compiled(*arguments, **options))
-                return self._compiled(*arguments, **options)
+                with _gradients_in_graphs():
+                    return self._compiled(*arguments, **options)
             except Exception as error:  # a compiler may raise anything; the eager call below raises errors of the
                 self._compiler.give_up(error)  # function itself again
         return self._eager(*arguments, **options)
 
 
-def _backward(results: tuple[Any, ...]) -> None:
-    """Backpropagate through those results that require a gradient."""
-    differentiable = [result for result in results if isinstance(result, Tensor) and result.requires_grad]
-    torch.autograd.backward(differentiable, [torch.ones_like(result) for result in differentiable])
+def _gradients_in_graphs() -> AbstractContextManager[object]:
+    """Return a context in which torch.autograd.grad becomes part of the graph, with versions of torch that can.
+
+    One graph of losses and gradients has fewer passes over memory and no calls of autograd between its parts. Older
+    versions split the graph there, with the same result.
+    """
+    config = torch._dynamo.config
+    return config.patch(trace_autograd_ops=True) if hasattr(config, "trace_autograd_ops") else nullcontext()

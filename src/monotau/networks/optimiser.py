@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from monotau.errors import ConfigError, Divergence, check_positive
 from monotau.networks.network import Network
 
+Gradients = tuple[Tensor | None, ...]
+"""Gradients of an optimiser's weights, in their order."""
+
 SCALAR_BYTES = 4
 """Size of the step counter that Adam keeps for each weight tensor."""
 
@@ -72,15 +75,22 @@ class NetworkOptimiser:
             group["lr"] = rate
 
     def step(self, loss: Tensor) -> None:
-        """Take one step down the gradient of a scalar loss; raise Divergence first if anything is NaN or infinite."""
-        for weight in self._weights:
-            weight.grad = None
-        loss.backward()
-        gradients = [weight.grad for weight in self._weights if weight.grad is not None]
+        """Take one step down the gradient of a scalar loss."""
+        self.descend(loss.detach(), self.gradients(loss))
+
+    def gradients(self, loss: Tensor) -> Gradients:
+        """Return the gradient of a scalar loss for each weight; None for weights on which it does not depend."""
+        return torch.autograd.grad(loss, self._weights, allow_unused=True)
+
+    def descend(self, loss: Tensor, gradients: Gradients) -> None:
+        """Take one step down the gradients of a loss; raise Divergence first if anything is NaN or infinite."""
+        for weight, gradient in zip(self._weights, gradients, strict=True):
+            weight.grad = gradient
+        found = [gradient for gradient in gradients if gradient is not None]
         # A sum is not finite if any of its terms is not: this is cheaper than a norm, with one GPU synchronisation.
         # It must come before the step, which would otherwise destroy the weights.
-        if not math.isfinite((loss.detach() + torch.stack([gradient.sum() for gradient in gradients]).sum()).item()):
-            steepest = nn.utils.get_total_norm(gradients, math.inf)
+        if not math.isfinite((loss + torch.stack([gradient.sum() for gradient in found]).sum()).item()):
+            steepest = nn.utils.get_total_norm(found, math.inf)
             raise Divergence(f"the loss is {loss.item():g} and the largest gradient {steepest.item():g}")
         for optimiser in self._places:
             optimiser.step()
