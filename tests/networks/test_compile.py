@@ -16,7 +16,7 @@ from monotau.explorers.dpe import Dpe
 from monotau.learning.learner import Learner
 from monotau.networks.compile import LEAST_UPDATES, Compiled, Compiler, has_cpp_compiler, settle_compile
 from tests.support.envs import Frames
-from tests.support.networks import Watching, random_batch, small_factory
+from tests.support.networks import random_batch, small_factory
 from tests.support.small_runs import BRIEF, SMALL, briefly_learned
 
 
@@ -87,23 +87,23 @@ def test_the_flag_is_recorded_with_the_settings():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "updates", "convolutions", "device", "found", "compiled"),
+    ("wanted", "updates", "small", "device", "found", "compiled"),
     [
-        ("auto", LEAST_UPDATES, False, "cpu", True, True),
-        ("auto", LEAST_UPDATES - 1, False, "cpu", True, False),
-        ("auto", LEAST_UPDATES, True, "cpu", True, False),
-        ("auto", LEAST_UPDATES, False, "cpu", False, False),
-        ("auto", LEAST_UPDATES, False, "cuda", True, False),
-        ("on", 1, True, "cpu", False, True),
-        ("off", 10**9, False, "cpu", True, False),
+        ("auto", LEAST_UPDATES, True, "cpu", True, True),
+        ("auto", LEAST_UPDATES - 1, True, "cpu", True, False),
+        ("auto", LEAST_UPDATES, False, "cpu", True, False),
+        ("auto", LEAST_UPDATES, True, "cpu", False, False),
+        ("auto", LEAST_UPDATES, True, "cuda", True, False),
+        ("on", 1, False, "cpu", False, True),
+        ("off", 10**9, True, "cpu", True, False),
     ],
 )
 def test_auto_compiles_long_runs_of_small_networks_on_a_cpu_with_a_compiler(
-    wanted, updates, convolutions, device, found, compiled, monkeypatch
+    wanted, updates, small, device, found, compiled, monkeypatch
 ):
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if found and name == "clang++" else None)
     monkeypatch.delenv("CXX", raising=False)
-    settled = settle_compile(wanted, updates=updates, convolutions=convolutions, device=torch.device(device))
+    settled = settle_compile(wanted, updates=updates, small=small, device=torch.device(device))
     assert settled is compiled
 
 
@@ -128,18 +128,6 @@ def test_an_error_of_the_call_itself_is_raised(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, mode: function)
     with pytest.warns(RuntimeWarning, match="wrong arguments"), pytest.raises(ValueError, match="wrong arguments"):
         Compiled(refuse, Compiler(wanted=True))()
-
-
-def test_the_gradients_of_the_trial_run_do_not_enter_the_first_step(monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda function, mode: function)
-    states = []
-    for wanted in (False, True):
-        factory = small_factory()
-        factory.compiler.on = wanted
-        learner = Learner(factory, double_q=True, explorer=Watching())
-        learner.update(random_batch(), torch.Generator().manual_seed(0))
-        states.append(learner.state())
-    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
 def test_a_copy_of_a_learner_uses_its_own_weights():

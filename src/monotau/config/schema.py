@@ -153,8 +153,8 @@ class Config:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the networks; auto uses a GPU if there is one."""
     compile: CompileSetting = "auto"
-    """Compile the update with torch.compile; auto does so for vectors and discrete states on a CPU with a C++ compiler,
-    if the run has at least 50,000 updates. If compiling fails, the run prints a warning and continues uncompiled."""
+    """Compile the update with torch.compile; auto does so for vectors, discrete states and small images on a CPU with a
+    C++ compiler, if the run has at least 20,000 updates. If compiling fails, the run warns and continues without."""
     actors: int = 0
     """Ray processes that collect experience while this process learns, each in env.num_envs environments; 0: none."""
     threads: int = 1

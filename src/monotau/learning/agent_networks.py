@@ -20,6 +20,7 @@ from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.inputs import InputScaling
 from monotau.networks.layers import Layers, settle_precision
 from monotau.networks.optimiser import NetworkOptimiser
+from monotau.networks.torsos.images import Small
 from monotau.networks.torsos.mlp import Mlp
 from monotau.replay import Replay
 
@@ -33,8 +34,8 @@ def pick_device(name: str) -> torch.device:
 
 def compiles(config: Config, device: torch.device) -> bool:
     """Whether updates are compiled with these settings."""
-    images = type(config.torso) is not Mlp
-    return settle_compile(config.compile, updates=config.planned_updates, convolutions=images, device=device)
+    small = type(config.torso) in (Mlp, Small)
+    return settle_compile(config.compile, updates=config.planned_updates, small=small, device=device)
 
 
 class AgentNetworks:

@@ -13,22 +13,22 @@ from monotau.errors import in_one_line
 
 CompileSetting = Literal["auto", "on", "off"]
 
-LEAST_UPDATES = 50_000
-"""Updates from which compiling saves a tenth of a run with a small network on a CPU: docs/performance.md."""
+LEAST_UPDATES = 20_000
+"""Updates from which compiling a small network saves time on a CPU: docs/performance.md."""
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=tuple[Any, ...])
 
 
-def settle_compile(wanted: CompileSetting, *, updates: int, convolutions: bool, device: torch.device) -> bool:
+def settle_compile(wanted: CompileSetting, *, updates: int, small: bool, device: torch.device) -> bool:
     """Return whether to compile: for `auto`, where it is known to pay.
 
-    That is a long run of a network without convolutions on a CPU with a C++ compiler. Large networks spend their time
-    in products, which compiling makes slower on some processors.
+    That is a long run of a small network on a CPU with a C++ compiler. Large networks spend their time in products,
+    which compiling makes slower on some processors.
     """
     if wanted != "auto":
         return wanted == "on"
-    return device.type == "cpu" and not convolutions and updates >= LEAST_UPDATES and has_cpp_compiler()
+    return device.type == "cpu" and small and updates >= LEAST_UPDATES and has_cpp_compiler()
 
 
 def has_cpp_compiler() -> bool:
