@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from monotau.networks import layers
-from monotau.networks.heads.implicit import mixed_layer
+from monotau.networks.heads import implicit
+from monotau.networks.heads.implicit import Increments, StepConfig, live_features, mixed_layer
+from monotau.networks.layers import Layers
 
 B, N, D, H = 5, 4, 7, 3
 
@@ -38,3 +40,39 @@ def test_the_layer_and_its_gradients_equal_the_plain_formula(factors_shape, adde
     torch.testing.assert_close(torch.autograd.grad(hidden, parts, flowing), expected)
     with torch.no_grad():
         assert torch.equal(mixed_layer(*parts), hidden)
+
+
+@pytest.mark.parametrize("input_form", ["concat", "triple"])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_features_that_are_zero_in_the_whole_batch_are_left_out_without_changing_anything(
+    input_form, noisy, monkeypatch
+):
+    torch.manual_seed(0)
+    increments = Increments(StepConfig(hidden=H, cosines=5), D, 2, Layers(noisy=noisy), input_form)
+    if noisy:
+        increments.mixed.resample_noise(torch.Generator().manual_seed(1))
+    before = torch.randn(B, D, requires_grad=True)
+    shift = torch.tensor([0.0, -9.0, 0.0, -9.0, -9.0, 0.0, 0.0])  # features 1, 3 and 4 are zero in every state
+    results = []
+    for least in (D + 1, D):
+        monkeypatch.setattr(implicit, "MANY_FEATURES", least)
+        features = (before + shift).relu()
+        live = live_features(features)
+        assert (live is None) if least > D else (live.tolist() == [0, 2, 5, 6])
+        steps = increments(features, increments.between(torch.linspace(0.1, 0.9, N + 1)), None)
+        flowing = torch.linspace(-1, 1, steps.numel()).view_as(steps)
+        results.append([steps, *torch.autograd.grad(steps, [before, *increments.parameters()], flowing)])
+    for whole, without in zip(*results, strict=True):
+        torch.testing.assert_close(without, whole)
+
+
+def test_features_are_left_out_only_if_enough_of_them_are_zero(monkeypatch):
+    monkeypatch.setattr(implicit, "MANY_FEATURES", 10)
+    features = torch.ones(3, 20)
+    assert live_features(features) is None
+    features[:, 4] = 0
+    assert live_features(features) is None  # a copy of the weights would cost more than it saves
+    features[:, 9] = 0
+    assert len(live_features(features)) == 18
+    features[1, 9] = torch.nan
+    assert live_features(features) is None

@@ -22,6 +22,9 @@ Activation = Literal["relu", "sigmoid"]
 Increment = Literal["scaled", "relu", "softplus", "elu1"]
 InputForm = Literal["concat", "triple"]
 
+MANY_FEATURES, LIVE_SHARE = 1_000, 0.9
+"""Number of features from which, and share of live ones up to which, g leaves out features that are zero."""
+
 FIRST_SPREAD = 0.2
 """Initial difference between highest and lowest quantile for `scaled` steps, in the unit of returns."""
 
@@ -145,12 +148,27 @@ class Increments(nn.Module):
         factors, addends = constants
         with large_products(self.precision, features.device):
             weight, _ = self.mixed.noisy_weights()
+            live = live_features(features)
+            if live is not None:
+                features, factors, weight = (part.index_select(-1, live) for part in (features, factors, weight))
             if self.precision == "fp32" and not torch.compiler.is_compiling():
                 hidden = mixed_layer(features, factors, weight, addends)
             else:
                 mixed = features[:, None, :] * factors.to(features.dtype)  # B N D
                 hidden = F.relu(F.linear(mixed, weight) + addends)
         return self.last.along(hidden.float(), actions)
+
+
+def live_features(features: Float[Tensor, "B D"]) -> Int[Tensor, " live"] | None:
+    """Return which features are not zero in every state; None if leaving the others out would not save time.
+
+    A feature that is zero in the whole batch adds nothing to a product. It also needs no gradient, because torsos end
+    in a ReLU, which passes none where it is zero.
+    """
+    if torch.compiler.is_compiling() or features.device.type != "cpu" or features.shape[1] < MANY_FEATURES:
+        return None
+    live = features.detach().any(dim=0).nonzero()[:, 0]
+    return live if len(live) <= LIVE_SHARE * features.shape[1] else None
 
 
 def mixed_layer(
