@@ -213,9 +213,12 @@ class Linear(nn.Module):
                 drawn = torch.randn(noise.shape, generator=generator)
                 noise.copy_(drawn.sign() * drawn.abs().sqrt())
 
-    def forward(self, inputs: Float[Tensor, "*batch I"]) -> Float[Tensor, "*batch O"]:
-        """Apply the layer."""
-        return product(inputs, *self.noisy_weights())
+    def forward(
+        self, inputs: Float[Tensor, "*batch I"], live: Int[Tensor, " I"] | None = None
+    ) -> Float[Tensor, "*batch O"]:
+        """Apply the layer to all of its inputs, or to those numbered `live`, the others being zero."""
+        weight, bias = self.noisy_weights()
+        return product(inputs, weight if live is None else weight.index_select(1, live), bias)
 
 
 class ActionLayer(nn.Module):
@@ -305,10 +308,16 @@ class CosineEmbedding(nn.Module):
         """Return the cosines of each fraction, which do not depend on the weights."""
         return torch.cos(taus[..., None] * self.frequencies)
 
-    def forward(self, taus: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch D"]:
-        """Embed each fraction."""
-        return self.embed(self.cosines(taus))
+    def forward(
+        self, taus: Float[Tensor, "*batch"], live: Int[Tensor, " D"] | None = None
+    ) -> Float[Tensor, "*batch D"]:
+        """Embed each fraction, in all features or in those numbered `live`."""
+        return self.embed(self.cosines(taus), live)
 
-    def embed(self, cosines: Float[Tensor, "*batch C"]) -> Float[Tensor, "*batch D"]:
+    def embed(
+        self, cosines: Float[Tensor, "*batch C"], live: Int[Tensor, " D"] | None = None
+    ) -> Float[Tensor, "*batch D"]:
         """Embed the fractions that have these cosines."""
-        return F.relu(product(cosines, self.linear.weight, self.linear.bias))
+        parameters = self.linear.weight, self.linear.bias
+        weight, bias = parameters if live is None else (part.index_select(0, live) for part in parameters)
+        return F.relu(product(cosines, weight, bias))

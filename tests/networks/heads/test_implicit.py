@@ -1,12 +1,14 @@
 """The hidden layer of g: its closed-form gradient against autograd on the plain formula."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from monotau.networks import layers
 from monotau.networks.heads import implicit
-from monotau.networks.heads.implicit import Increments, StepConfig, live_features, mixed_layer
-from monotau.networks.layers import Layers
+from monotau.networks.heads.implicit import ImplicitQuantiles, Increments, StepConfig, live_features, mixed_layer
+from monotau.networks.layers import Layers, Linear
 
 B, N, D, H = 5, 4, 7, 3
 
@@ -42,15 +44,26 @@ def test_the_layer_and_its_gradients_equal_the_plain_formula(factors_shape, adde
         assert torch.equal(mixed_layer(*parts), hidden)
 
 
-@pytest.mark.parametrize("input_form", ["concat", "triple"])
+def quantiles_of(features, options):
+    network = ImplicitQuantiles(features, H, 5, 2, options)
+    taus = torch.linspace(0.1, 0.9, B * N).view(B, N)
+    return network, lambda features: network(features, taus, None)
+
+
+def steps_of(features, options, input_form="concat"):
+    network = Increments(StepConfig(hidden=H, cosines=5), features, 2, options, input_form)
+    taus = torch.linspace(0.1, 0.9, N + 1)
+    return network, lambda features: network(features, network.between(taus), None)
+
+
+@pytest.mark.parametrize("make", [quantiles_of, steps_of, partial(steps_of, input_form="triple")])
 @pytest.mark.parametrize("noisy", [False, True])
-def test_features_that_are_zero_in_the_whole_batch_are_left_out_without_changing_anything(
-    input_form, noisy, monkeypatch
-):
+def test_features_that_are_zero_in_the_whole_batch_are_left_out_without_changing_anything(make, noisy, monkeypatch):
     torch.manual_seed(0)
-    increments = Increments(StepConfig(hidden=H, cosines=5), D, 2, Layers(noisy=noisy), input_form)
-    if noisy:
-        increments.mixed.resample_noise(torch.Generator().manual_seed(1))
+    network, output_of = make(D, Layers(noisy=noisy))
+    for layer in network.modules() if noisy else ():
+        if isinstance(layer, Linear):
+            layer.resample_noise(torch.Generator().manual_seed(1))
     before = torch.randn(B, D, requires_grad=True)
     shift = torch.tensor([0.0, -9.0, 0.0, -9.0, -9.0, 0.0, 0.0])  # features 1, 3 and 4 are zero in every state
     results = []
@@ -59,9 +72,9 @@ def test_features_that_are_zero_in_the_whole_batch_are_left_out_without_changing
         features = (before + shift).relu()
         live = live_features(features)
         assert (live is None) if least > D else (live.tolist() == [0, 2, 5, 6])
-        steps = increments(features, increments.between(torch.linspace(0.1, 0.9, N + 1)), None)
-        flowing = torch.linspace(-1, 1, steps.numel()).view_as(steps)
-        results.append([steps, *torch.autograd.grad(steps, [before, *increments.parameters()], flowing)])
+        output = output_of(features)
+        flowing = torch.linspace(-1, 1, output.numel()).view_as(output)
+        results.append([output, *torch.autograd.grad(output, [before, *network.parameters()], flowing)])
     for whole, without in zip(*results, strict=True):
         torch.testing.assert_close(without, whole)
 

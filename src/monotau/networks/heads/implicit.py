@@ -23,7 +23,7 @@ Increment = Literal["scaled", "relu", "softplus", "elu1"]
 InputForm = Literal["concat", "triple"]
 
 MANY_FEATURES, LIVE_SHARE = 1_000, 0.9
-"""Number of features from which, and share of live ones up to which, g leaves out features that are zero."""
+"""Number of features from which, and share of live ones up to which, those that are zero are left out."""
 
 FIRST_SPREAD = 0.2
 """Initial difference between highest and lowest quantile for `scaled` steps, in the unit of returns."""
@@ -44,8 +44,10 @@ class ImplicitQuantiles(nn.Module):
     ) -> Float[Tensor, "B *A n"]:
         """Quantile estimates of every action, or of the chosen ones."""
         with large_products(self.precision, features.device):
-            phi = self.embedding(taus)  # B n D
-            hidden = F.relu(self.hidden(features[:, None, :] * phi.to(features.dtype)))
+            live = live_features(features)
+            features = features if live is None else features.index_select(1, live)
+            phi = self.embedding(taus, live)  # B n D
+            hidden = F.relu(self.hidden(features[:, None, :] * phi.to(features.dtype), live))
         return self.last.along(hidden.float(), actions)
 
 

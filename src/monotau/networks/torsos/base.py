@@ -13,7 +13,8 @@ from monotau.networks.layers import Precision, large_products
 class Torso(nn.Module):
     """Scales and reshapes observations according to their spec, then applies `body`.
 
-    NDQFN passes no gradient to features that are exactly zero in a whole batch, like the ReLU at the end of `body`.
+    Heads with embedded fractions pass no gradient to features that are exactly zero in a whole batch, like the ReLU at
+    the end of `body`.
     """
 
     def __init__(self, spec: ObservationSpec, body: nn.Module, features: int, precision: Precision) -> None:
