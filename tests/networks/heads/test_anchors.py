@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from monotau.distributions import Stepped
 from monotau.networks import Estimate, Role
 from monotau.networks.heads.base import Head, draw_fractions
-from monotau.networks.heads.implicit import FIRST_SPREAD, shares
+from monotau.networks.heads.implicit import FIRST_SPREAD, normal_steps, shares
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
@@ -94,8 +95,9 @@ def spread_after(shift: float, **settings) -> tuple[float, float]:
     """Return the spread before and after twenty Adam steps towards the current curve moved by `shift`."""
     torch.manual_seed(0)
     head = Ndqfn(hidden=64, cosines=16, **settings).build(32, 2, Layers())
-    if head.config.increment == "scaled":  # a first spread of 1, which the other steps have
-        head.curve.location.last.shift(math.log(math.expm1(1.0)) - math.log(math.expm1(FIRST_SPREAD)), output=1)
+    if head.config.increment == "scaled":  # the first deviation of the other steps, which are equal and sum to 1
+        first = 1.8
+        head.curve.location.last.shift(math.log(math.expm1(first)) - math.log(math.expm1(FIRST_SPREAD)), output=1)
     psi, actions = torch.randn(64, 32).relu(), torch.arange(64) % 2
     with torch.no_grad():
         start = head(psi, torch.empty(64, 0), head.constants(), actions)
@@ -132,16 +134,27 @@ def test_a_curve_anchored_at_its_lowest_quantile_loses_its_spread_to_a_falling_t
 @pytest.mark.parametrize("rows", [1, 3])
 def test_shares_are_those_of_a_loop(rows):
     numbers = 8 * torch.randn(rows, 5, generator=torch.Generator().manual_seed(2))
+    normal = torch.tensor([3.0, 1.0, 0.5, 1.0, 2.0])
     expected = []
     for row in numbers.double().tolist():
-        parts = [number + math.sqrt(number**2 + 4) for number in row]
+        parts = [
+            width * (number + math.sqrt(number**2 + 4)) for width, number in zip(normal.tolist(), row, strict=True)
+        ]
         expected.append([part / sum(parts) for part in parts])
-    torch.testing.assert_close(shares(numbers), torch.tensor(expected), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(shares(numbers, normal), torch.tensor(expected), rtol=1e-4, atol=1e-7)
+
+
+def test_steps_of_a_normal_distribution_are_nearly_those_of_its_quantile_function():
+    taus = [0.001, 0.03, 0.25, 0.5, 0.6, 0.97, 0.999]
+    exact = torch.tensor([NormalDist().inv_cdf(tau) for tau in taus]).diff()
+    found = normal_steps(torch.tensor(taus))
+    torch.testing.assert_close(found / found.sum(), exact / exact.sum(), rtol=0.02, atol=0)
+    assert normal_steps(torch.tensor([[0.0, 1.0]])).tolist() == [[2.0]]
 
 
 def test_shares_of_any_numbers_are_positive_and_have_a_gradient():
     numbers = torch.tensor([[-1e6, -30.0, 0.0, 30.0, 1e6], [0.0] * 5], requires_grad=True)
-    found = shares(numbers)
+    found = shares(numbers, torch.ones(5))
     assert (found > 0).all()
     assert found.detach().sum(dim=1).tolist() == pytest.approx([1, 1])
     found[:, 2].log().sum().backward()
@@ -162,7 +175,7 @@ def distance_after_learning(shape) -> float:
 
 
 def test_shares_recover_from_extreme_numbers_and_those_of_a_softmax_do_not():
-    assert distance_after_learning(shares) < 0.01
+    assert distance_after_learning(lambda numbers: shares(numbers, torch.ones(8))) < 0.01
     assert distance_after_learning(lambda numbers: numbers.softmax(dim=-1)) > 1
 
 

@@ -56,7 +56,8 @@ def plain_quantiles(head: NdqfnHead, psi: torch.Tensor) -> torch.Tensor:
             z = last.weight @ torch.relu(whole @ inputs + bias) + last.bias
             steps_of.append(z)
         if config.increment == "scaled":
-            parts = [z + (z**2 + 4).sqrt() for z in steps_of]
+            tukey = [(tau**0.135 - (1 - tau) ** 0.135) for tau in p]
+            parts = [(b - a) * (z + (z**2 + 4).sqrt()) for a, b, z in zip(tukey, tukey[1:], steps_of, strict=False)]
             increments = [torch.log1p(outputs[:, 1].exp()) * part / sum(parts) for part in parts]
         else:
             factor = 1 / (len(p) - 1) if config.increment_scale == "1/N" else 1

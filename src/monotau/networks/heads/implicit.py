@@ -25,6 +25,9 @@ InputForm = Literal["concat", "triple"]
 MANY_FEATURES, LIVE_SHARE = 1_000, 0.9
 """Number of features from which, and share of live ones up to which, those that are zero are left out."""
 
+TUKEY_LAMBDA = 0.135
+"""Exponent with which Tukey's lambda distribution is closest to a normal one."""
+
 FIRST_SPREAD = 0.2
 """Initial difference between highest and lowest quantile for `scaled` steps, in the unit of returns."""
 
@@ -248,13 +251,19 @@ class Curve(nn.Module):
         return located[..., 0]
 
     def forward(
-        self, features: Float[Tensor, "B D"], constants: Constants, actions: Int[Tensor, " B"] | None
+        self,
+        features: Float[Tensor, "B D"],
+        constants: Constants,
+        normal: Float[Tensor, "*shared N"],
+        actions: Int[Tensor, " B"] | None,
     ) -> tuple[Float[Tensor, "B *A"], Float[Tensor, "B *A N"]]:
-        """Anchors, and steps that are never negative."""
+        """Anchors, and steps that are never negative; `normal` are the steps of a normal distribution."""
         located = self.location(features, actions)
         rises = self.increments(features, constants, actions)
         if self.config.increment == "scaled":
-            steps = F.softplus(located[..., 1:]) * shares(rises)
+            if actions is None and normal.ndim > 1:
+                normal = normal[:, None]  # the same for all actions
+            steps = F.softplus(located[..., 1:]) * shares(rises, normal)
         else:
             # The activation comes after dueling's sum, which could otherwise make steps negative.
             steps = STEPS[self.config.increment](rises)
@@ -263,8 +272,11 @@ class Curve(nn.Module):
         return located[..., 0], steps
 
 
-def shares(numbers: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batch N"]:
-    """Turn numbers of any sign into positive shares that sum to one: z + sqrt(z^2 + 4), divided by its sum.
+def shares(numbers: Float[Tensor, "*batch N"], normal: Float[Tensor, "*#broadcast N"]) -> Float[Tensor, "*batch N"]:
+    """Turn numbers of any sign into positive shares that sum to one: normal_i (z + sqrt(z^2 + 4)), divided by its sum.
+
+    Before anything is learned, the shares are those of the steps of a normal distribution. Equal steps are a worse start:
+    the steps of the tails would have to grow most, and they get the smallest gradients.
 
     The shares of a softmax fall exponentially, and with them their gradients: while values climb to a distant return,
     all targets lie above the curve, which drives the logits so far apart that the shape never recovers. These shares
@@ -272,8 +284,17 @@ def shares(numbers: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batch N"]:
     """
     root = (numbers * numbers + 4).sqrt()
     # Below zero the sum would cancel to 0 in floating point, so it is 4 / (sqrt(z^2 + 4) - z) there, which is the same.
-    parts = torch.where(numbers > 0, root + numbers, 4 / (root + (-numbers).clamp_min(0)))
+    parts = normal * torch.where(numbers > 0, root + numbers, 4 / (root + (-numbers).clamp_min(0)))
     return parts / parts.sum(dim=-1, keepdim=True)
+
+
+def normal_steps(taus: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch N"]:
+    """Steps of a normal quantile function between increasing fractions, up to a factor.
+
+    By Tukey's lambda distribution (Joiner and Rosenblatt 1971, doi 10.1080/01621459.1971.10482275), whose quantile
+    function (tau^l - (1 - tau)^l) / l nearly is a normal one for l = 0.135, and which is finite at 0 and 1.
+    """
+    return (taus**TUKEY_LAMBDA - (1 - taus) ** TUKEY_LAMBDA).diff(dim=-1)
 
 
 def elu1(values: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from monotau.distributions import Diracs, cumulate
 from monotau.networks.heads.base import Constants, Estimate, Head, Role, SampledConfig, draw_fractions, quantile_loss
-from monotau.networks.heads.implicit import Curve, StepConfig
+from monotau.networks.heads.implicit import Curve, StepConfig, normal_steps
 from monotau.networks.heads.iqn import equal_diracs
 from monotau.networks.layers import Layers
 
@@ -58,8 +58,8 @@ class IncrementalIqnHead(Head):
         actions: Int[Tensor, " B"] | None = None,
     ) -> Diracs:
         """Return equally likely quantile estimates at the increasing fractions."""
-        between = self.curve.increments.between(F.pad(fractions, (1, 0)))
-        located, steps = self.curve(features, between, actions)
+        taus = F.pad(fractions, (1, 0))
+        located, steps = self.curve(features, self.curve.increments.between(taus), normal_steps(taus), actions)
         anchors, rises = located[..., None], cumulate(steps)
         if self.config.anchor == "lowest":
             return equal_diracs(fractions, anchors + rises)

@@ -15,7 +15,7 @@ from monotau.distributions import Distribution, Stepped, Support, uniform_suppor
 from monotau.errors import ConfigError, check_least, check_positive
 from monotau.losses import quantile_huber
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, Role, both, draw_fractions
-from monotau.networks.heads.implicit import Curve, InputForm, StepConfig
+from monotau.networks.heads.implicit import Curve, InputForm, StepConfig, normal_steps
 from monotau.networks.layers import Layers, cosine_table
 
 
@@ -133,6 +133,8 @@ class NdqfnHead(CurveHead):
         self.curve = Curve(config, features, actions, layers, config.input_form)
         self.register_buffer("cosines", cosine_table(points, config.cosines), persistent=False)
         self.cosines: Tensor
+        self.register_buffer("normal", normal_steps(self.knots), persistent=False)
+        self.normal: Tensor
 
     def constants(self) -> Constants:
         """Return the factors of psi and the addends of g's hidden layer for each increment: `[N, D]` and `[N, H]`."""
@@ -146,5 +148,5 @@ class NdqfnHead(CurveHead):
         actions: Int[Tensor, " B"] | None = None,
     ) -> Stepped:
         """Return quantile functions that are linear between the knots."""
-        anchors, steps = self.curve(features, constants, actions)
+        anchors, steps = self.curve(features, constants, self.normal, actions)
         return Stepped(Support(self.knots, self.rates, self.offsets, self.config.anchor), anchors, steps)

@@ -11,7 +11,7 @@ from torch import Tensor
 from monotau.distributions import Distribution, Stepped, Support
 from monotau.errors import check_least
 from monotau.networks.heads.base import Constants, Estimate
-from monotau.networks.heads.implicit import Curve
+from monotau.networks.heads.implicit import Curve, normal_steps
 from monotau.networks.heads.ndqfn import CurveConfig, CurveHead
 from monotau.networks.heads.proposals import ProposalConfig, Proposals, fraction_entropy
 from monotau.networks.layers import Layers
@@ -61,7 +61,7 @@ class NdqfnFqfHead(CurveHead):
         with torch.no_grad():
             edges = self.proposals.edges(features)
             knots = ENDS[0] + (ENDS[1] - ENDS[0]) * edges
-        anchors, steps = self.curve(features, self.curve.increments.between(knots), actions)
+        anchors, steps = self.curve(features, self.curve.increments.between(knots), normal_steps(knots), actions)
         if actions is None:
             knots = knots[:, None, :].expand(*anchors.shape, -1)
         return Stepped(Support.of(knots, self.config.anchor), anchors, steps)
