@@ -275,8 +275,8 @@ class Curve(nn.Module):
 def shares(numbers: Float[Tensor, "*batch N"], normal: Float[Tensor, "*#broadcast N"]) -> Float[Tensor, "*batch N"]:
     """Turn numbers of any sign into positive shares that sum to one: normal_i (z + sqrt(z^2 + 4)), divided by its sum.
 
-    Before anything is learned, the shares are those of the steps of a normal distribution. Equal steps are a worse start:
-    the steps of the tails would have to grow most, and they get the smallest gradients.
+    Before anything is learned, the shares are those of the steps of a normal distribution. Equal steps are a worse
+    start: those of the tails would have to grow most, and they get the smallest gradients.
 
     The shares of a softmax fall exponentially, and with them their gradients: while values climb to a distant return,
     all targets lie above the curve, which drives the logits so far apart that the shape never recovers. These shares
