@@ -110,8 +110,6 @@ PROFILES: Mapping[str, Profile] = {
             "steps": 1_000_000,
             "iteration_steps": 50_000,
             "log_every_steps": 2_500,
-            # Eight decisions in one pass of the networks take little longer than one.
-            "env": {"num_envs": 8},
             "head": {"hidden": 128},
             "epsilon": {"end": 0.01},
             "replay": {"capacity_steps": 100_000, "warmup_steps": 5_000},
