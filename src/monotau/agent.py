@@ -4,11 +4,11 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -16,17 +16,16 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from monotau.config.imports import import_parts, is_imported, needed
+from monotau.config.imports import import_parts
 from monotau.config.plain import to_plain
 from monotau.config.presets import DEFAULT_PRESET
 from monotau.config.resolve import Resolved, resolve
 from monotau.config.schema import KINDS, LOCAL, Config
 from monotau.distributions import MEAN, Distribution, Risk
-from monotau.envs.atari import default_protocol, is_atari
 from monotau.envs.make import EnvFactory, EnvSource
 from monotau.envs.masks import as_masks
 from monotau.envs.stacking import stack_frames
-from monotau.errors import ConfigError, EnvironmentFault, MissingExtra, StorageFault, brief
+from monotau.errors import ConfigError, EnvironmentFault, StorageFault, brief
 from monotau.learning.agent_networks import AgentNetworks, compiles
 from monotau.learning.collector import Collector, LocalCollector
 from monotau.learning.evaluate import Evaluation, evaluate
@@ -34,13 +33,11 @@ from monotau.learning.hooks import asks_to_stop, call_hook, hook_errors_unchange
 from monotau.learning.policy import Policy
 from monotau.learning.train import Training
 from monotau.networks.devices import one_thread, torch_threads
-from monotau.runs.agent_files import EnvSignature, find_agent, is_safe_to_make, read_about, write_agent
-from monotau.runs.files import check, to_path
-from monotau.runs.layout import differences
+from monotau.runs.agent_files import EnvSignature, is_safe_to_make, open_agent, write_agent
+from monotau.runs.files import to_path
 from monotau.runs.memory import plan_memory
 from monotau.runs.metrics import Line, Log, best_evaluation
 from monotau.runs.progress import Display, console_for
-from monotau.runs.tensors import check_alike, read_tensors
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
 
 if TYPE_CHECKING:
@@ -635,34 +632,10 @@ class Agent:
             >>> agent.config.preset, agent.actions
             ('ndqfn', 2)
         """
-        directory, notes = find_agent(to_path("directory", directory, "directory"), best=best)
+        saved, notes = open_agent(to_path("directory", directory, "directory"), env, best=best)
         for note in notes:
             warnings.warn(note, stacklevel=2)
-        config, signature, record = read_about(directory)
-        # Checked before anything is allocated: the sizes in the settings and in the weights file must agree.
-        weights = directory / "weights.safetensors"
-        check_alike(weights, AgentNetworks.blank_state(config, signature.observation, signature.actions))
-        check(weights, record)
-        envs, source, trained = None, None if isinstance(env, str) else env, config.env.id
-        if isinstance(env, str):
-            same = is_atari(env) == is_atari(config.env.id)
-            protocol = config.env.protocol if same else default_protocol(env)
-            config = replace(config, env=replace(config.env, id=env, protocol=protocol))
-        elif env is not None:  # keyword arguments are for making an environment by its id
-            config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
-        if env is not None or (signature.env_by_id and is_safe_to_make(config.env)):
-            with suppress(MissingExtra) if env is None else nullcontext():  # not needed to predict
-                envs = _made(config, source)
-        if envs is not None:
-            here = replace(EnvSignature.of(envs), env_by_id=signature.env_by_id)
-            if here != signature:
-                found = differences(to_plain(signature, KINDS), to_plain(here, KINDS))
-                raise ConfigError(
-                    f"env is {envs.name}, but the agent in {directory} was trained on {trained}: they differ in "
-                    f"{', '.join(found[:5])}{' and more' if len(found) > 5 else ''}."
-                )
-            signature = replace(here, env_by_id=envs.by_id)
-        return cls._restored(config, envs, signature, read_tensors(weights))
+        return cls._restored(saved.config, saved.envs, saved.signature, saved.state)
 
     @classmethod
     def _restored(
@@ -712,16 +685,7 @@ class Agent:
             ...     [path.name for path in Path(directory).iterdir()]
             ['agent.onnx']
         """
-        from monotau.export import export_agent
-
-        export_agent(
-            to_path("path", path, "file"),
-            "onnx",
-            self.config,
-            self._signature,
-            self.networks.state(),
-            Risk(risk, alpha, eta),
-        )
+        self._export("onnx", path, Risk(risk, alpha, eta))
 
     def export_torch(
         self, path: str | Path, *, risk: str = "cvar", alpha: float | None = None, eta: float | None = None
@@ -748,16 +712,12 @@ class Agent:
             >>> {name: [*output.shape] for name, output in program(torch.zeros(5, 4), torch.tensor([0.1, 0.9])).items()}
             {'means': [5, 2], 'quantiles': [5, 2, 2], 'risk': [5, 2]}
         """
+        self._export("torch", path, Risk(risk, alpha, eta))
+
+    def _export(self, form: Literal["onnx", "torch"], path: str | Path, risk: Risk) -> None:
         from monotau.export import export_agent
 
-        export_agent(
-            to_path("path", path, "file"),
-            "torch",
-            self.config,
-            self._signature,
-            self.networks.state(),
-            Risk(risk, alpha, eta),
-        )
+        export_agent(to_path("path", path, "file"), form, self.config, self._signature, self.networks.state(), risk)
 
     def env_factory(self) -> EnvFactory:
         """Return what makes the environments of this agent.
@@ -798,17 +758,6 @@ class Agent:
         self, observation: Any, state: np.ndarray | None = None, episode_start: Any = None
     ) -> tuple[Shaped[np.ndarray, "B S *frame"], bool, np.ndarray | None]:
         return stack_frames(observation, self.spec, self.config.env.frame_stack, state, episode_start)
-
-
-def _made(config: Config, source: EnvSource | None) -> EnvFactory:
-    """Make the environment of a saved agent; if that fails, name the modules that the agent was trained with."""
-    try:
-        return EnvFactory(config.env, source)
-    except ConfigError as error:
-        missing = [name for name in config.imports if not is_imported(name)]
-        if isinstance(error, MissingExtra) or not missing:
-            raise
-        raise ConfigError(f"{error} The agent was trained with {needed(missing)}") from None
 
 
 def is_picklable(source: object) -> bool:

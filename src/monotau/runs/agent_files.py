@@ -3,26 +3,29 @@
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from monotau.config.imports import check_parts, is_imported
+from monotau.config.imports import check_parts, is_imported, needed
 from monotau.config.parse import build
 from monotau.config.plain import to_plain
 from monotau.config.resolve import resolve_for_spec, split_names
 from monotau.config.schema import KINDS, Config
+from monotau.envs.atari import default_protocol, is_atari
 from monotau.envs.config import EnvConfig
-from monotau.envs.make import EnvFactory
+from monotau.envs.make import EnvFactory, EnvSource
 from monotau.envs.spec import ObservationSpec
-from monotau.errors import ConfigError, brief
-from monotau.runs.files import Record, read_json, to_record, write_json
-from monotau.runs.layout import AGENT, BEST_AGENT, CONFIG
+from monotau.errors import ConfigError, MissingExtra, brief
+from monotau.learning.agent_networks import AgentNetworks
+from monotau.runs.files import Record, check, read_json, to_record, write_json
+from monotau.runs.layout import AGENT, BEST_AGENT, CONFIG, differences
 from monotau.runs.manifest import newest_agent
-from monotau.runs.tensors import write_tensors
+from monotau.runs.tensors import check_alike, read_tensors, write_tensors
 
 FORMAT = 2
 """Version of the file format."""
@@ -173,3 +176,58 @@ def find_agent(directory: Path, *, best: bool) -> tuple[Path, list[str]]:
             raise ConfigError(f"there is no agent in {directory}: {damages[0]}")
         return directory, []
     return checkpoint, [*damages, f"the run in {directory} has not finished; using its checkpoint {checkpoint.name}"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedAgent:
+    """Everything that a saved agent consists of, and its environment."""
+
+    config: Config
+    envs: EnvFactory | None
+    """None if the agent can only predict."""
+    signature: EnvSignature
+    state: dict[str, Tensor]
+
+
+def open_agent(directory: Path, env: str | EnvSource | None, *, best: bool) -> tuple[SavedAgent, list[str]]:
+    """Read the agent of a run or one that was saved, for `env` or its own environment, and messages for the user.
+
+    Without `env`, the agent gets no environment if making that one would import a module that the user has not named.
+    """
+    directory, notes = find_agent(directory, best=best)
+    config, signature, record = read_about(directory)
+    # Checked before anything is allocated: the sizes in the settings and in the weights file must agree.
+    weights = directory / "weights.safetensors"
+    check_alike(weights, AgentNetworks.blank_state(config, signature.observation, signature.actions))
+    check(weights, record)
+    envs, trained = None, config.env.id
+    if isinstance(env, str):
+        same = is_atari(env) == is_atari(trained)
+        protocol = config.env.protocol if same else default_protocol(env)
+        config = replace(config, env=replace(config.env, id=env, protocol=protocol))
+    elif env is not None:  # keyword arguments are for making an environment by its id
+        config = replace(config, env=replace(config.env, kwargs={}, protocol="none"))
+    if env is not None or (signature.env_by_id and is_safe_to_make(config.env)):
+        with suppress(MissingExtra) if env is None else nullcontext():  # not needed to predict
+            envs = _made(config, None if isinstance(env, str) else env)
+    if envs is not None:
+        here = replace(EnvSignature.of(envs), env_by_id=signature.env_by_id)
+        if here != signature:
+            found = differences(to_plain(signature, KINDS), to_plain(here, KINDS))
+            raise ConfigError(
+                f"env is {envs.name}, but the agent in {directory} was trained on {trained}: they differ in "
+                f"{', '.join(found[:5])}{' and more' if len(found) > 5 else ''}."
+            )
+        signature = replace(here, env_by_id=envs.by_id)
+    return SavedAgent(config=config, envs=envs, signature=signature, state=read_tensors(weights)), notes
+
+
+def _made(config: Config, source: EnvSource | None) -> EnvFactory:
+    """Make the environment of a saved agent; if that fails, name the modules that the agent was trained with."""
+    try:
+        return EnvFactory(config.env, source)
+    except ConfigError as error:
+        missing = [name for name in config.imports if not is_imported(name)]
+        if isinstance(error, MissingExtra) or not missing:
+            raise
+        raise ConfigError(f"{error} The agent was trained with {needed(missing)}") from None
