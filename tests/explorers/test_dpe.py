@@ -68,9 +68,11 @@ def test_the_predictor_learns_with_its_own_kappa(name):
     current = Estimate(learner.target.predict(batch.observations, taus, batch.actions), taus)
     prediction = Estimate(explorer.predictor.predict(batch.observations, taus, batch.actions), taus)
     narrow, wide = (net.head.loss(prediction, current) for net in (explorer.predictor, learner.online))
-    losses, _ = explorer.losses(batch.observations, batch.actions, taus, current)
+    constants = explorer.predictor.head.constants()
+    losses, side, _ = explorer.predictor.losses(batch.observations, batch.actions, taus, constants, current)
     torch.testing.assert_close(losses, narrow)
     assert not torch.allclose(narrow, wide)
+    torch.testing.assert_close(explorer.loss(batch, current, (taus,)), narrow.mean() + (0 if side is None else side))
 
 
 @pytest.mark.parametrize("target", ["shared", "frozen"])

@@ -81,13 +81,13 @@ def test_a_uniform_replay_receives_no_priorities(learned, monkeypatch):
 @pytest.mark.parametrize("preset", ["ndqfn-dpe", "ndqfn-deep-dpe"])
 def test_the_learning_rate_is_annealed_at_every_update_and_stays_constant_after_the_run(preset, monkeypatch):
     agent = Agent("CartPole-v1", preset, **(BRIEF | {"steps": 40, "optimiser": {"learning_rate": 0.01, "anneal": 0.2}}))
-    seen, step = {}, NetworkOptimiser.step
+    seen, descend = {}, NetworkOptimiser.descend
 
-    def spy(self, loss):
+    def spy(self, *arguments):
         seen.setdefault(id(self), []).append((agent._training.step, self.main.param_groups[0]["lr"]))
-        step(self, loss)
+        descend(self, *arguments)
 
-    monkeypatch.setattr(NetworkOptimiser, "step", spy)
+    monkeypatch.setattr(NetworkOptimiser, "descend", spy)
     agent.learn(60)
     assert len(seen) == {"ndqfn-dpe": 1, "ndqfn-deep-dpe": 2}[preset]
     for rates in seen.values():
