@@ -1,7 +1,8 @@
 """The contract of a return distribution, and the closed forms that all distributions share.
 
 Every distribution here has a quantile function that is linear on finitely many segments of (0, 1): straight lines for
-NDQFN, steps for Diracs, atoms and points. A distribution only has to list its segments. Mean, quantiles, Wasserstein
+NDQFN, steps for Diracs, atoms and points. A distribution only has to list its segments. (A spline lists short chords
+instead, and overrides what it computes exactly.) Mean, quantiles, Wasserstein
 distance, CVaR and DLTV's variance are then exact integrals over the segments, for any two kinds of distribution. A
 quantile function that decreases somewhere (IQN's may) is integrated as it is, except by risk measures: they sort it
 first, because the worst returns are the lowest ones at whatever fraction they were estimated.
@@ -80,6 +81,11 @@ def absolute_integral(
     return widths * (s - 2 * (-a * share).clamp_min(0))
 
 
+def averaged(values: Float[Tensor, "B A *K"], weights: Float[Tensor, "B A"]) -> Float[Tensor, "B *K"]:
+    """Return the average over the actions, with weights that sum to 1 in each row."""
+    return (values * weights.view(*weights.shape, *(1 for _ in values.shape[2:]))).sum(dim=1)
+
+
 def same(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are equal, entry by entry."""
     return one is other or (one.shape == other.shape and torch.equal(one, other))
@@ -155,6 +161,20 @@ class Distribution(ABC):
 
         Returns:
             A distribution of the same kind.
+        """
+
+    @abstractmethod
+    def average(self, weights: Float[Tensor, "B A"]) -> "Distribution":
+        """Average the distributions `[B, A]` over the actions: the return under a policy with these probabilities.
+
+        Quantile functions are averaged fraction by fraction, as in M-IQN (arXiv 2007.14430), which keeps a quantile
+        function of the same form; probabilities of fixed atoms are mixed. The mean is the average of the means in both.
+
+        Args:
+            weights: Probabilities of the actions `[B, A]`.
+
+        Returns:
+            Distributions `[B]` of the same kind.
         """
 
     def ordered(self) -> "Distribution":
@@ -240,7 +260,10 @@ class Distribution(ABC):
             taus = torch.tensor(taus, dtype=self.curve().dtype).to(self.curve().device)
         if not taus.ndim:
             return self.quantile(taus[None])[..., 0]
-        taus = taus.expand(*self.batch_shape, taus.shape[-1])
+        return self._at(taus.expand(*self.batch_shape, taus.shape[-1]))
+
+    def _at(self, taus: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
+        """Evaluate the quantile function at fractions of each batch entry."""
         return self.segments().at(taus, taus)
 
     def w1(self, other: "Distribution") -> Float[Tensor, "*batch"]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from monotau.distributions.base import Distribution, Segments, same
+from monotau.distributions.base import Distribution, Segments, averaged, same
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +65,11 @@ class Categorical(Distribution):
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Categorical":
         """Return the distribution of `shift + scale * Z`."""
         return Categorical(shift[..., None] + scale[..., None] * self.atoms, self.probs, self.logs)
+
+    def average(self, weights: Float[Tensor, "B A"]) -> "Categorical":
+        """Mix the probabilities of atoms that all actions of a row share."""
+        atoms = self.atoms if self.atoms.ndim == 1 else self.atoms[:, 0]
+        return Categorical(atoms, averaged(self.probs, weights))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Categorical":
         """Apply `function` to the batched tensors."""

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from monotau.distributions.base import Distribution, Segments, same
+from monotau.distributions.base import Distribution, Segments, averaged, same
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,6 +74,11 @@ class Diracs(Distribution):
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Diracs":
         """Return the distribution of `shift + scale * Z`."""
         return Diracs(self.taus, shift[..., None] + scale[..., None] * self.values, self.weights)
+
+    def average(self, weights: Float[Tensor, "B A"]) -> "Diracs":
+        """Average the values at fractions that all actions of a row share."""
+        taus, masses = (shared if shared.ndim == 1 else shared[:, 0] for shared in (self.taus, self.weights))
+        return Diracs(taus, averaged(self.values, weights), masses)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Diracs":
         """Apply `function` to the batched tensors."""

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from monotau.distributions.base import Distribution, Segments
+from monotau.distributions.base import Distribution, Segments, averaged
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,6 +66,11 @@ class PiecewiseLinear(Distribution):
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "PiecewiseLinear":
         """Return the distribution of `shift + scale * Z`."""
         return PiecewiseLinear(self.knots, shift[..., None] + scale[..., None] * self.values)
+
+    def average(self, weights: Float[Tensor, "B A"]) -> "PiecewiseLinear":
+        """Average the values at knots that all actions of a row share."""
+        knots = self.knots if self.knots.ndim == 1 else self.knots[:, 0]
+        return PiecewiseLinear(knots, averaged(self.values, weights))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PiecewiseLinear":
         """Apply `function` to the batched tensors."""

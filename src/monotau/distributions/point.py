@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from monotau.distributions.base import Distribution, Segments
+from monotau.distributions.base import Distribution, Segments, averaged
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +48,10 @@ class Point(Distribution):
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Point":
         """Return the distribution of `shift + scale * Z`."""
         return Point(shift + scale * self.value)
+
+    def average(self, weights: Float[Tensor, "B A"]) -> "Point":
+        """Average the values."""
+        return Point(averaged(self.value, weights))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Point":
         """Apply `function` to the value."""

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from monotau.distributions.base import Distribution, Segments, same
+from monotau.distributions.base import Distribution, Segments, averaged, same
 from monotau.distributions.piecewise import PiecewiseLinear
 
 Anchor = Literal["mean", "median", "lowest"]
@@ -148,6 +148,11 @@ class Stepped(Distribution):
     def affine(self, scale: Float[Tensor, "*batch"], shift: Float[Tensor, "*batch"]) -> "Stepped":
         """Return the distribution of `shift + scale * Z`."""
         return Stepped(self.support, shift + scale * self.anchors, scale[..., None] * self.steps)
+
+    def average(self, weights: Float[Tensor, "B A"]) -> "Stepped":
+        """Average anchors and steps between knots that all actions of a row share."""
+        support = self.support.map(lambda tensor: tensor[:, 0])
+        return Stepped(support, averaged(self.anchors, weights), averaged(self.steps, weights))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Stepped":
         """Apply `function` to the batched tensors."""
