@@ -82,3 +82,44 @@ def project(
 def cross_entropy(log_probs: Float[Tensor, "B K"], target: Float[Tensor, "B K"]) -> Float[Tensor, " B"]:
     """Cross-entropy of predicted and target probabilities on the same atoms (C51, arXiv 1707.06887, Algorithm 1)."""
     return -(target.detach() * log_probs).sum(dim=-1)
+
+
+def gaussian_histogram(
+    values: Float[Tensor, " B"], edges: Float[Tensor, " M1"], deviation: float
+) -> Float[Tensor, "B M"]:
+    """Smooth numbers into histograms, by a normal distribution truncated to the bins (HL-Gauss, arXiv 2403.03950, 3.1).
+
+    The mass of a bin is that of N(value, deviation^2) between its edges, divided by the mass between the first and the
+    last edge. Departure: values beyond these are clipped to them, where the paper's masses become 0 / 0.
+    """
+    inside = values.detach().clamp(edges[0], edges[-1])
+    below = torch.special.ndtr((edges - inside[:, None]) / deviation)  # B M1
+    histogram: Tensor = below.diff(dim=1) / (below[:, -1:] - below[:, :1])
+    return histogram
+
+
+def soft_policy(values: Float[Tensor, "B A"], temperature: float) -> tuple[Float[Tensor, "B A"], Float[Tensor, "B A"]]:
+    """Return the softmax policy of action values, and the temperature times its logarithms (M-DQN, arXiv 2007.14430).
+
+    A value of -inf excludes an action. The largest value is subtracted first: divided by a small temperature, values
+    would be rounded by more than they differ.
+    """
+    logs = ((values - values.amax(dim=1, keepdim=True)) / temperature).log_softmax(dim=1)
+    return logs.exp(), temperature * logs
+
+
+def entropy_bonus(policy: Float[Tensor, "B A"], scaled_logs: Float[Tensor, "B A"]) -> Float[Tensor, " B"]:
+    """Temperature times the entropy of a policy (M-DQN, arXiv 2007.14430, Eq. 1); impossible actions add nothing."""
+    return -(policy * scaled_logs.masked_fill(policy == 0, 0)).sum(dim=1)
+
+
+def munchausen_bonus(scaled_logs: Float[Tensor, " B"], alpha: float, clip: float) -> Float[Tensor, " B"]:
+    """Munchausen's addition to the reward (arXiv 2007.14430, Eq. 2 and Section 4): alpha times the clipped log-policy.
+
+    Args:
+        scaled_logs: Temperature times the log-probability of each action that was taken.
+        alpha: Weight.
+        clip: Lower bound of the scaled log-probability, l_0.
+    """
+    bonus: Tensor = alpha * scaled_logs.clamp(clip, 0)
+    return bonus

@@ -86,7 +86,7 @@ UNKNOWN = [
     ("stps", 3, r"the setting 'stps' is unknown\. Did you mean 'steps'"),
     ("head.knotz", 3, r"the setting 'head\.knotz' is unknown\. Did you mean 'head\.knots'"),
     ("env.kind", "x", r"the setting 'env\.kind' is unknown"),
-    ("head.kind", "ndqfm", r"head\.kind 'ndqfm' is unknown\. Did you mean 'ndqfn' or 'ndqfn-fqf'\? Allowed: c51, dqn"),
+    ("head.kind", "ndqfm", r"head\.kind 'ndqfm' is unknown\. Did you mean 'ndqfn' or 'nq'\? Allowed: c51, dqn"),
     ("head.increment", "soft", r"head\.increment 'soft' is unknown\. .*Allowed: elu1, relu, scaled, softplus\."),
 ]
 WRONG = [

@@ -26,7 +26,7 @@ ENVS = {"CartPole-v1": ("classic", "mlp", 2), "MinAtar/Breakout-v1": ("minatar",
 SCREEN = spaces.Box(0, 255, (84, 84), np.uint8)
 ADAMS = {
     **dict.fromkeys(("c51", "c51-dpe"), (2.5e-4, 0.01 / 32)),
-    **dict.fromkeys(("rainbow", "dqn", "double-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
+    **dict.fromkeys(("rainbow", "hl-gauss", "dqn", "double-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
 }
 """Step size and epsilon of the algorithms whose own papers differ from IQN's."""
 
@@ -78,6 +78,9 @@ IMPLICIT_SORTED = {"kind": "implicit-sorted", "noise": 8} | SAMPLED
 FQF = {"kind": "fqf", "quantiles": 32, "hidden": 512, "cosines": 64, "kappa": 1.0} | PROPOSED
 QR = {"kind": "qr", "quantiles": 200, "hidden": 512, "kappa": 1.0}
 NC_QR = QR | {"kind": "nc-qr"}
+NQ = QR | {"kind": "nq"}
+SPL = {"kind": "spline", "bins": 32, "online_fractions": 32, "target_fractions": 32, "hidden": 512, "kappa": 1.0}
+HL_GAUSS = {"kind": "hl-gauss", "bins": 51, "low": -10.0, "high": 10.0, "deviation": 0.75, "hidden": 512}
 C51 = {"kind": "c51", "atoms": 51, "low": -10.0, "high": 10.0, "hidden": 512}
 DQN = {"kind": "dqn", "hidden": 512, "kappa": 1.0}
 
@@ -108,6 +111,7 @@ ROWS = {
     "iqn-8": (IQN_8, GREEDY, None, None, True),
     "iqn-dpe": (IQN_STAR, DPE, None, None, True),
     "iqn-dltv": (IQN_STAR, DLTV, None, None, True),
+    "munchausen-iqn": (IQN, GREEDY, None, 1, False),
     "incremental-iqn": (INCREMENTAL_IQN, GREEDY, None, None, True),
     "implicit-sorted": (IMPLICIT_SORTED, GREEDY, None, None, True),
     "fqf": (FQF, GREEDY, None, 1, False),
@@ -116,9 +120,12 @@ ROWS = {
     "qr-dqn-dpe": (QR, DPE, None, None, True),
     "qr-dqn-dltv": (QR, DLTV, None, 1, False),
     "nc-qr-dqn": (NC_QR, GREEDY, None, 1, False),
+    "nq-dqn": (NQ, GREEDY, None, 1, True),
+    "spl-dqn": (SPL, GREEDY, None, 1, False),
     "c51": (C51, GREEDY, None, 1, False),
     "c51-dpe": (C51, DPE, None, None, True),
     "rainbow": (C51, GREEDY, PRIORITIZED | {"alpha": 0.5}, 3, True),
+    "hl-gauss": (HL_GAUSS, GREEDY, UNIFORM, 1, False),
     "dqn": (DQN, GREEDY, UNIFORM, 1, False),
     "double-dqn": (DQN, GREEDY, UNIFORM, 1, True),
     "prioritized": (DQN, GREEDY, SCHAUL, 1, True),
@@ -176,6 +183,11 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
     assert (config.evaluation.episodes, config.evaluation.num_envs) == (1, 1)
     assert (config.env.frame_stack, config.gamma, config.precision) == (4, 0.99, "fp32")
     assert (plain(config.head), plain(config.explorer)) == ROWS[preset][:2]
+    assert settings["munchausen"] == {
+        "alpha": 0.9 if preset == "munchausen-iqn" else 0.0,
+        "temperature": 0.03,
+        "clip": -1.0,
+    }
     assert (config.n_step, config.cut_at_random) == (ROWS[preset][3] or 3, False)
     assert config.steps == 50_000_000
 

@@ -48,7 +48,8 @@ def test_the_value_based_error_is_the_gap_of_the_means_and_never_more_than_dpe(h
         learner.target.predict(observations, fractions).mean() - vpe.predictor.predict(observations, fractions).mean()
     )
     torch.testing.assert_close(vpe.bonus(observations, None), means.abs())
-    assert (vpe.bonus(observations, None) <= dpe.bonus(observations, None) + 1e-5).all()
+    # The means of splines are exact, but their W1 comes from chords.
+    assert (vpe.bonus(observations, None) <= dpe.bonus(observations, None) + 1e-4).all()
 
 
 def test_the_predictor_has_its_own_initial_weights():

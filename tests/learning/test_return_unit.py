@@ -136,7 +136,7 @@ LINEAR = ("dqn", "qr-dqn", "nc-qr-dqn", "iqn-star", "implicit-sorted", "fqf", "n
 """Presets whose predictions follow a new unit exactly; for the default head only the mean does."""
 
 
-@pytest.mark.parametrize("preset", [*LINEAR, "ndqfn", "ndqfn-fqf", "incremental-iqn", "rainbow"])
+@pytest.mark.parametrize("preset", [*LINEAR, "ndqfn", "ndqfn-fqf", "incremental-iqn", "nq-dqn", "rainbow"])
 def test_predictions_in_raw_rewards_do_not_change_with_the_unit(preset):
     noisy = {"noisy": True, "dueling": True} if preset in ("qr-dqn", "ndqfn") else {}
     agent = briefly_learned(preset, **noisy)

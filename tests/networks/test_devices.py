@@ -43,7 +43,11 @@ def assert_alike(there: dict, here: dict) -> None:
         torch.testing.assert_close(tensor.cpu(), here[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+SLOW = ("nq-dqn", "hl-gauss")
+"""Presets whose parts others have as well; they are tested with the slow tests."""
+
+
+@pytest.mark.parametrize("preset", [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW)) for p in PRESETS])
 def test_every_preset_learns_the_same_on_another_device(preset):
     here = learned(preset)
     with stand_in_device():

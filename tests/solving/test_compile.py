@@ -5,21 +5,30 @@ import warnings
 import pytest
 import torch
 
+from monotau.config.schema import MunchausenConfig
 from monotau.learning.learner import Learner
 from monotau.networks import HEADS
 from monotau.networks.layers import Layers
 from tests.support.networks import SMALL_HEADS, random_batch, small_factory
 from tests.support.small_runs import briefly_learned
 
+SOFT = MunchausenConfig(alpha=0.9)
+TARGETS = {"double Q": (True, MunchausenConfig()), "single Q": (False, MunchausenConfig()), "Munchausen": (False, SOFT)}
+AVERAGED = ("ndqfn", "iqn", "ndqfn-fqf", "spline", "c51", "hl-gauss", "dqn")
+"""Heads that have between them every kind of distribution, which Munchausen targets average."""
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("double_q", [True, False])
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [(name, targets) for name in HEADS for targets in TARGETS if targets != "Munchausen" or name in AVERAGED],
+)
 @pytest.mark.filterwarnings("ignore")  # the compiler warns about itself
-def test_the_update_is_one_graph_with_the_same_result(name, double_q):
+def test_the_update_is_one_graph_with_the_same_result(name, targets):
     torch.compiler.reset()
     factory = small_factory(SMALL_HEADS[name], layers=Layers(noisy=True, dueling=True))
-    learner, batch = Learner(factory, double_q=double_q), random_batch()
+    double_q, munchausen = TARGETS[targets]
+    learner, batch = Learner(factory, double_q=double_q, munchausen=munchausen), random_batch()
     generator = torch.Generator().manual_seed(0)
     learner.online.resample_noise(generator)
     draws = learner.draw(len(batch.actions), generator, with_current=True)
@@ -57,6 +66,8 @@ def compiled_by(backend, monkeypatch) -> None:
         ("rainbow", "CartPole-v1"),
         ("prioritized", "CartPole-v1"),
         ("iqn-dpe", "monotau/Gate-v0"),
+        pytest.param("munchausen-iqn", "monotau/Gate-v0", marks=pytest.mark.slow),
+        pytest.param("spl-dqn", "CartPole-v1", marks=pytest.mark.slow),
     ],
 )
 def test_learner_and_predictor_are_one_graph_that_is_made_once(preset, env, monkeypatch):

@@ -19,7 +19,7 @@ SMALL = {
     "epsilon": {"end": 0.5, "decay_steps": 0},
     "iteration_steps": 1000,
 }
-SLOW = ("iqn-star", "ndqfn-dpe")
+SLOW = ("iqn-star", "ndqfn-dpe", "nq-dqn", "spl-dqn")
 PRESETS = pytest.mark.parametrize("preset", ["ndqfn", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 
 
@@ -110,6 +110,18 @@ def test_a_target_values_a_state_by_its_allowed_actions_only(preset):
         assert agent.distribution(state).mean()[action].item() == pytest.approx(value, abs=0.15), (state, action)
     assert agent.distribution(1).mean()[1] > -0.5
     assert agent.predict(1, action_mask=[1, 0])[0] == 0
+
+
+@pytest.mark.slow
+def test_classification_learns_the_mean_and_claims_no_distribution():
+    settings = {"hidden": 32, "bins": 51, "low": -3.0, "high": 3.0}
+    agent = Agent(
+        "monotau/TwoStepCoin-v0", "hl-gauss", seed=1, gamma=0.9, head=settings, return_scale=1.0, **SMALL
+    ).learn(5000)
+    for (state, action), outcomes in truth("monotau/TwoStepCoin-v0", 0.9).items():
+        mean = sum(p * value for p, value in outcomes)
+        assert agent.distribution(state).mean()[action].item() == pytest.approx(mean, abs=0.15), (state, action)
+    torch.testing.assert_close(agent.distribution(0).cvar(0.1), agent.distribution(0).mean())
 
 
 @PRESETS

@@ -50,6 +50,7 @@ def small_head(name: str) -> HeadConfig:
         "action_fractions": 4,
         "quantiles": 6,
         "atoms": 6,
+        "bins": 6,
         "noise": 2,
     }
     kind = HEADS[name]

@@ -13,12 +13,15 @@ from monotau.networks import HeadConfig
 from monotau.networks.heads.c51 import C51
 from monotau.networks.heads.dqn import Dqn
 from monotau.networks.heads.fqf import Fqf
+from monotau.networks.heads.hl_gauss import HlGauss
 from monotau.networks.heads.implicit_sorted import ImplicitSorted
 from monotau.networks.heads.incremental_iqn import IncrementalIqn
 from monotau.networks.heads.iqn import Iqn
 from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.networks.heads.ndqfn_fqf import NdqfnFqf
+from monotau.networks.heads.nq import Nq
 from monotau.networks.heads.qr import NcQr, Qr
+from monotau.networks.heads.spline import Spl
 from monotau.replay import Prioritized, ReplayConfig, Uniform
 
 DEFAULT_PRESET = "ndqfn-dpe"
@@ -97,6 +100,7 @@ PRESETS: dict[str, Preset] = {
     "iqn-8": Preset(head=Iqn(online_fractions=8, target_fractions=8, action_fractions=8)),
     "iqn-dpe": Preset(head=IQN_STAR, explorer=Dpe()),
     "iqn-dltv": Preset(head=IQN_STAR, explorer=Dltv()),
+    "munchausen-iqn": Preset(head=Iqn(), n_step=1, double_q=False, settings={"munchausen": {"alpha": 0.9}}),
     "incremental-iqn": Preset(
         head=IncrementalIqn(online_fractions=32, target_fractions=32, action_fractions=32),
     ),
@@ -109,6 +113,8 @@ PRESETS: dict[str, Preset] = {
     "qr-dqn-dpe": Preset(head=Qr(), explorer=Dpe()),
     "qr-dqn-dltv": Preset(head=Qr(), explorer=Dltv(), n_step=1, double_q=False),
     "nc-qr-dqn": Preset(head=NcQr(), n_step=1, double_q=False),
+    "nq-dqn": Preset(head=Nq(), n_step=1),
+    "spl-dqn": Preset(head=Spl(), n_step=1, double_q=False),
     "c51": Preset(head=C51(), n_step=1, double_q=False, atari=C51_ADAM),
     "c51-dpe": Preset(head=C51(), explorer=Dpe(), atari=C51_ADAM),
     "rainbow": Preset(
@@ -120,6 +126,7 @@ PRESETS: dict[str, Preset] = {
         settings={"epsilon": {"end": 0.0, "decay_steps": 0}},
         atari=DQN_ADAM,
     ),
+    "hl-gauss": Preset(head=HlGauss(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM),
     "dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM),
     "double-dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, atari=DQN_ADAM),
     "prioritized": Preset(

@@ -146,8 +146,10 @@ PROFILES: Mapping[str, Profile] = {
         # 50 quantiles are enough, and their loss costs 1/16 as much as that of 200.
         heads={
             "c51": {"atoms": 101, "low": -80.0, "high": 80.0},
+            "hl-gauss": {"bins": 101, "low": -80.0, "high": 80.0},
             "qr": {"quantiles": 50},
             "nc-qr": {"quantiles": 50},
+            "nq": {"quantiles": 50},
         },
         explorers={"dpe": {"c": 0.1}},
     ),

@@ -59,6 +59,30 @@ class UpdateConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MunchausenConfig:
+    """Munchausen targets, for any head: a soft policy, whose log-probability of the taken action adds to the reward.
+
+    Vieillard, Pietquin, Geist 2020, arXiv 2007.14430.
+    """
+
+    alpha: float = 0.0
+    """Weight of the log-probability; the paper's is 0.9, and 0 turns Munchausen off."""
+    temperature: float = 0.03
+    """Temperature of the softmax policy over mean returns, in the unit of returns."""
+    clip: float = -1.0
+    """Lower bound of temperature times log-probability, l_0, in the unit of returns."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ConfigError(f"munchausen.alpha is {self.alpha}, but must be a weight from 0 to 1.")
+        check_positive("munchausen.", self, "temperature")
+        if not (math.isfinite(self.clip) and self.clip < 0):
+            raise ConfigError(
+                f"munchausen.clip is {self.clip}, but must be a finite number below 0: log-probabilities are negative."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
     """Evaluation in separate environments between iterations, without exploration bonus and on raw rewards."""
 
@@ -166,6 +190,7 @@ class Config:
     replay: ReplayConfig = field(default_factory=Uniform)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     update: UpdateConfig = field(default_factory=UpdateConfig)
+    munchausen: MunchausenConfig = field(default_factory=MunchausenConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
 
@@ -182,6 +207,16 @@ class Config:
             )
         if not self.actors and self.actor != ActorConfig():
             raise ConfigError("actor.* settings are given, but actors is 0, so they would have no effect.")
+        if not self.munchausen.alpha and self.munchausen != MunchausenConfig():
+            raise ConfigError(
+                "munchausen.* settings are given, but munchausen.alpha is 0, so they would have no effect."
+            )
+        if self.munchausen.alpha and self.double_q:
+            raise ConfigError(
+                f"munchausen.alpha is {self.munchausen.alpha} and double_q is on, but a Munchausen target averages "
+                "over all next actions instead of choosing one, so there is nothing to choose by another network: turn "
+                "double_q off."
+            )
         if not 0 <= self.gamma <= 1:
             raise ConfigError(f"gamma is {self.gamma}, but must be from 0 to 1: above 1 returns do not converge.")
         for name in ("steps", "iteration_steps"):

@@ -60,7 +60,11 @@ class AgentNetworks:
         self.compiler = factory.compiler
         self.device, self.scaling, self.unit = factory.device, scaling, ReturnUnit(config.return_scale)
         self.learner = Learner(
-            factory, double_q=config.double_q, explorer=config.explorer, averaged=config.update.average > 0
+            factory,
+            double_q=config.double_q,
+            explorer=config.explorer,
+            averaged=config.update.average > 0,
+            munchausen=config.munchausen,
         )
         self.explorer = self.learner.explorer
         self.exploration_policy = Policy(self.learner.online, actions, self.explorer)

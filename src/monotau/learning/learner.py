@@ -8,8 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from monotau.config.schema import MunchausenConfig
 from monotau.distributions import Distribution
 from monotau.explorers import EpsilonGreedy, ExplorerConfig
+from monotau.losses import entropy_bonus, munchausen_bonus, soft_policy
 from monotau.networks import Constants, Estimate, Network, Role
 from monotau.networks.compile import Compiled
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
@@ -18,13 +20,14 @@ from monotau.networks.optimiser import Gradients
 from monotau.replay import Batch, Priority
 
 EPSILON_GREEDY = EpsilonGreedy()
+NO_MUNCHAUSEN = MunchausenConfig()
 
 
 class Draws(NamedTuple):
     """All random fractions of an update, drawn in advance so that the losses are a pure function of them."""
 
-    choice: Float[Tensor, "B n"]
-    """For selecting the greedy next actions."""
+    choice: Float[Tensor, "C n"]
+    """For selecting the greedy next actions; with Munchausen, for the soft policy in the sampled and next states."""
     target: Float[Tensor, "T n"]
     """For the target network: next states, or sampled and next states."""
     prediction: Float[Tensor, "B n"]
@@ -63,6 +66,7 @@ class Learner:
         double_q: bool,
         explorer: ExplorerConfig = EPSILON_GREEDY,
         averaged: bool = False,
+        munchausen: MunchausenConfig = NO_MUNCHAUSEN,
     ) -> None:
         """Make the networks; if `averaged`, also one for a running average of the online weights."""
         self.online = factory.make("online")
@@ -70,7 +74,7 @@ class Learner:
         self.average = factory.make("online").requires_grad_(False) if averaged else None
         self.explorer = explorer.build(factory, self.online, self.target)
         self.optimiser = factory.make_optimiser({"online": self.online} | self.explorer.trained())
-        self.double_q, self.scaling = double_q, factory.scaling
+        self.double_q, self.scaling, self.munchausen = double_q, factory.scaling, munchausen
         # Collecting the weights takes longer than averaging those of a small network.
         self._weights: dict[str, list[Tensor]] = {
             name: list(network.parameters()) for name, network in self._networks.items()
@@ -105,9 +109,13 @@ class Learner:
 
     def draw(self, size: int, generator: torch.Generator, *, with_current: bool) -> Draws:
         """Draw the fractions of an update."""
+        soft = self.munchausen.alpha > 0
+        # The policy in the sampled states takes a pass of its own if the head samples, and is read off the target's
+        # distributions if it does not.
+        both_states = with_current or (soft and not self.target.head.samples)
         return Draws(
-            self.online.fractions(Role.ACT, size, generator),
-            self.target.fractions(Role.TARGET, 2 * size if with_current else size, generator),
+            self.online.fractions(Role.ACT, 2 * size if soft else size, generator),
+            self.target.fractions(Role.TARGET, 2 * size if both_states else size, generator),
             self.online.fractions(Role.LEARN, size, generator),
         )
 
@@ -154,9 +162,39 @@ class Learner:
         self, batch: Batch, draws: Draws, constants: Constants, target_constants: Constants, *, with_current: bool
     ) -> tuple[Estimate | None, Estimate]:
         """Return the target's distributions of the sampled pairs, if asked for, and the Bellman targets."""
+        if self.munchausen.alpha:
+            return self._soft_targets(batch, draws, target_constants, with_current=with_current)
         best = self._online_choice(batch, draws, constants) if self.double_q else None
         current, future = self._target_distributions(batch, best, draws, target_constants, with_current=with_current)
         return current, Estimate(future.distribution.affine(batch.discounts, batch.rewards), future.fractions)
+
+    @torch.no_grad()
+    def _soft_targets(
+        self, batch: Batch, draws: Draws, constants: Constants, *, with_current: bool
+    ) -> tuple[Estimate | None, Estimate]:
+        """Return what `_targets` does, with Munchausen's targets (M-IQN, Vieillard et al. 2020, arXiv 2007.14430).
+
+        The target network's softmax policy weights all next actions, its entropy adds to their return, and the
+        log-probability of the taken action to the reward. With n-step returns only the first action has such a bonus,
+        as in BTR (Clark et al. 2024, arXiv 2411.03820): the policy of the steps between would take a pass for each.
+        """
+        size, setting = len(batch.actions), self.munchausen
+        both = torch.cat([batch.observations, batch.next_observations])
+        seen = both if len(draws.target) == 2 * size else batch.next_observations
+        predicted: Distribution = self.target(seen, draws.target, constants)
+        values = self.target.values(both, draws.choice, constants) if self.target.head.samples else predicted.mean()
+        masks = None
+        if batch.masks is not None and batch.next_masks is not None:
+            masks = torch.cat([batch.masks, batch.next_masks])
+        policy, scaled_logs = soft_policy(allowed_scores(values, masks), setting.temperature)
+        taken = scaled_logs[:size].gather(1, batch.actions[:, None])[:, 0]
+        rewards = batch.rewards + munchausen_bonus(taken, setting.alpha, setting.clip)
+        rewards = rewards + batch.discounts * entropy_bonus(policy[size:], scaled_logs[size:])
+        future = predicted.rows(len(seen) - size, len(seen)).average(policy[size:])
+        target = Estimate(future.affine(batch.discounts, rewards), draws.target[len(seen) - size :])
+        if not with_current:
+            return None, target
+        return Estimate(predicted.rows(0, size).take(batch.actions), draws.target[:size]), target
 
     @torch.no_grad()
     def _online_choice(self, batch: Batch, draws: Draws, constants: Constants) -> Int[Tensor, " B"]:

@@ -279,8 +279,8 @@ class ActionLayer(nn.Module):
             parameter.unflatten(0, (-1, self.shape[1]))[:, outputs].mul_(factor)
 
     @torch.no_grad()
-    def shift(self, offset: float, output: int | None = None) -> None:
-        """Shift all outputs, or one of each action's K; with dueling in the value, because advantages cancel it."""
+    def shift(self, offset: float, output: int | slice | None = None) -> None:
+        """Shift all outputs, or some of each action's K; with dueling in the value, because advantages cancel it."""
         bias = (self.value or self.advantages).bias
         assert bias is not None  # noqa: S101
         rows = bias.view(-1, self.shape[1])
