@@ -7,7 +7,7 @@ actions, in units of return. `quantile_error` is the largest error at the fracti
 of the mean of the worst tenth: both are maxima over states and actions, divided by the spread of the true distribution,
 from its 0.01- to its 0.99-quantile. Next to a jump of the true quantile function (the coins), quantiles are off by
 up to half of the spread even if W1 is small. Presets that differ only in the explorer learn the same distributions and
-are left out, except for the paper's method.
+are left out, except for the paper's method; those that learn means only (dqn, hl-gauss) are left out too.
 """
 
 from dataclasses import asdict, dataclass
@@ -66,6 +66,8 @@ HEADS: dict[str, dict[str, Any]] = {
     "fqf": {"kappa": KAPPA},
     "qr-dqn": {"quantiles": SIZE, "kappa": KAPPA},
     "nc-qr-dqn": {"quantiles": SIZE, "kappa": KAPPA},
+    "nq-dqn": {"quantiles": SIZE, "kappa": KAPPA},
+    "spl-dqn": {"bins": SIZE, "kappa": KAPPA},
     "c51": {"atoms": 51},
 }
 
