@@ -15,7 +15,6 @@ from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
 from monotau.networks.heads.dqn import Dqn, DqnHead
 from monotau.networks.layers import Layers
 from monotau.networks.masks import allowed_scores
-from monotau.networks.optimiser import NetworkOptimiser
 
 HIDDEN = 128
 """Hidden units of a network of future values."""
@@ -113,7 +112,8 @@ class Distillation:
     ) -> Float[Tensor, "B IV"]:
         fractions = self.predictor.fractions(Role.ACT, len(observations), generator)
         distance = self.target.predict(observations, fractions).w1(self.predictor.predict(observations, fractions))
-        return distance.pow(self.power)
+        errors: Tensor = distance.pow(self.power)
+        return errors
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights of both networks, the input scale and the unit of novelty."""
