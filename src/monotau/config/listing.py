@@ -11,6 +11,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "ndqfn-vpe": "NDQFN with a value-based prediction error as the bonus",
         "ndqfn-dltv": "NDQFN with DLTV: a decaying bonus on the upper variance",
         "ndqfn-deep-dpe": "NDQFN with DPE bonuses backed up through time (our extension)",
+        "ndqfn-rnd": "NDQFN with random network distillation (RND), backed up through time",
         "ndqfn-fqf": "NDQFN at support points that a second network proposes for each state",
         "ndqfn-dpe-fast": "NDQFN+DPE for small machines: prioritised replay, faster Atari settings",
         "ndqfn-fast": "NDQFN for small machines: prioritised replay, faster Atari settings",
@@ -57,6 +58,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "dpe": "Q + c * W1(target, predictor): the paper's distributional prediction error.",
         "deep-dpe": "Q + c * (i + U): i the prediction error of this state, U the discounted sum of later ones.",
         "dltv": "Q + c * sqrt(log t / t) * sigma_+: the deviation of the quantiles above the median.",
+        "rnd": "Q + c * U: U the discounted sum of a random network's prediction errors, or the error of each action.",
     },
     "torsos": {
         "mlp": "Fully connected layers, for vectors and discrete states.",

@@ -5,12 +5,24 @@ from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
+from monotau.explorers.rnd import Rnd
 
 EXPLORERS: dict[str, type[ExplorerConfig]] = {
     "epsilon-greedy": EpsilonGreedy,
     "dpe": Dpe,
     "deep-dpe": DeepDpe,
     "dltv": Dltv,
+    "rnd": Rnd,
 }
 
-__all__ = ["EXPLORERS", "DeepDpe", "Dltv", "Dpe", "EpsilonGreedy", "EpsilonSchedule", "Explorer", "ExplorerConfig"]
+__all__ = [
+    "EXPLORERS",
+    "DeepDpe",
+    "Dltv",
+    "Dpe",
+    "EpsilonGreedy",
+    "EpsilonSchedule",
+    "Explorer",
+    "ExplorerConfig",
+    "Rnd",
+]

@@ -4,7 +4,6 @@ Our extension of DPE (arXiv 2105.06696) with the frozen random target of RND (ar
 ensembles (Zanger et al. 2024, arXiv 2306.07124) propagate a W1 disagreement in a similar way.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError, check_least
+from monotau.errors import check_least, check_not_negative, check_share
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
 from monotau.explorers.novelty import Distillation, FutureValues, Scale, best_allowed, without_options
 from monotau.networks import Estimate, Network
@@ -42,11 +41,9 @@ class DeepDpe(ExplorerConfig):
     """Step by which the target network of U moves towards U at each update."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.c) and self.c >= 0):
-            raise ConfigError(f"explorer.c is {self.c}, but must be finite and not negative.")
+        check_not_negative("explorer.", self, "c")
         check_least("explorer.", self, views=1)
-        if not 0 < self.future_rate <= 1:
-            raise ConfigError(f"explorer.future_rate is {self.future_rate}, but must be above 0 and at most 1.")
+        check_share("explorer.", self, "future_rate")
 
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> "DeepDpeExplorer":
         """Make the explorer."""

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError
+from monotau.errors import ConfigError, check_not_negative
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
 from monotau.networks import HeadConfig, Network, Role
 from monotau.networks.factory import NetworkFactory
@@ -30,8 +30,7 @@ class Dltv(ExplorerConfig):
     """Weight of the bonus before it decays."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.c) and self.c >= 0):
-            raise ConfigError(f"explorer.c is {self.c}, but must be finite and not negative.")
+        check_not_negative("explorer.", self, "c")
 
     def check(self, head: HeadConfig) -> None:
         """Raise ConfigError for a head that predicts only a mean."""

@@ -86,5 +86,5 @@ class GreedyExplorer(Explorer):
     ) -> Float[Tensor, "B A"]:
         """Raise ConfigError: there is no bonus."""
         raise ConfigError(
-            "this agent has no exploration bonus: its explorer is epsilon-greedy; use one with dpe, deep-dpe or dltv."
+            "this agent has no exploration bonus: its explorer is epsilon-greedy; use dpe, deep-dpe, rnd or dltv."
         )

@@ -64,8 +64,9 @@ class Distillation:
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B I"]:
         """Return the prediction error of every item."""
-        errors = self._errors_of_views(observations, generator)
-        return errors.unflatten(1, (self.items, self.views)).mean(dim=-1)
+        views = self._errors_of_views(observations, generator).unflatten(1, (self.items, self.views))
+        errors: Tensor = views.mean(dim=-1)
+        return errors
 
     @torch.no_grad()
     def novelty(
