@@ -89,6 +89,7 @@ DPE |= {"predictor_fraction": 1.0, "normalise": False}
 DPE_PAPER, VPE = DPE | {"kappa": 1.0}, DPE | {"error": "value"}
 DEEP_DPE = {"kind": "deep-dpe", "c": 3.0, "views": 8, "future_rate": 0.1}
 RND = {"kind": "rnd", "form": "backed-up", "c": 0.5, "features": 512, "discount": 0.99, "future_rate": 0.1}
+PQR = {"kind": "pqr", "delta": 1e6, "decay": 1e-3, "concentration": 0.05, "intervals": 200}
 
 UNIFORM = {"kind": "uniform"}
 PRIORITIZED = {"kind": "prioritized", "priority": "loss", "alpha": 0.6, "beta_start": 0.4, "beta_steps": 0}
@@ -118,6 +119,7 @@ ROWS = {
     "qr-dqn": (QR, GREEDY, None, 1, False),
     "qr-dqn-dpe": (QR, DPE, None, None, True),
     "qr-dqn-dltv": (QR, DLTV, None, 1, False),
+    "pqr": (QR, PQR, None, 1, False),
     "nc-qr-dqn": (NC_QR, GREEDY, None, 1, False),
     "c51": (C51, GREEDY, None, 1, False),
     "c51-dpe": (C51, DPE, None, None, True),

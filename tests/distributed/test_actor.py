@@ -138,7 +138,7 @@ def test_invalid_actor_settings_are_refused(settings, match):
         small_run(**settings)
 
 
-@pytest.mark.parametrize("preset", ["ndqfn-dltv", "ndqfn-dpe"])
+@pytest.mark.parametrize("preset", ["ndqfn-dltv", "ndqfn-dpe", "pqr"])
 def test_explorer_statistics_merged_from_an_actor_equal_those_of_acting_locally(preset):
     extra = {"explorer": {"normalise": True}} if preset == "ndqfn-dpe" else {}
     resolved = small_run(preset, actors=2, **extra)
@@ -158,8 +158,7 @@ def test_explorer_statistics_merged_from_an_actor_equal_those_of_acting_locally(
             act(brains[2])
         learner.merge_stats(actor.drain_stats())
     assert all(not tensor.any() for tensor in actor.drain_stats().values())
-    counted = {"decisions": "ndqfn-dltv", "moments": "ndqfn-dpe"}
-    (name,) = (name for name, of in counted.items() if of == preset)
+    name = "moments" if preset == "ndqfn-dpe" else "decisions"
     torch.testing.assert_close(learner.state()[name], alone.state()[name])
     assert alone.state()[name].any()
 

@@ -127,9 +127,10 @@ EXPLORERS = {
     "deep-dpe": {"views": 2},
     "dltv": {},
     "rnd": {"features": 2},
+    "pqr": {"delta": 50.0},
     "epsilon-greedy": {},
 }
-RIVALS = ("rnd",)
+RIVALS = ("rnd", "pqr")
 """Explorers whose runs are slow tests; tests of their own cover their masks."""
 
 

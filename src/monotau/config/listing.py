@@ -27,6 +27,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "qr-dqn": "QR-DQN: fixed quantiles, 200 on Atari",
         "qr-dqn-dpe": "QR-DQN with three-step targets, double Q and DPE exploration",
         "qr-dqn-dltv": "QR-DQN with DLTV exploration",
+        "pqr": "QR-DQN acting by a random risk criterion that approaches the mean (PQR)",
         "nc-qr-dqn": "QR-DQN whose quantiles cannot cross",
         "c51": "C51: a categorical distribution over fixed returns, 51 atoms on Atari",
         "c51-dpe": "C51 with three-step targets, double Q and DPE exploration",
@@ -59,6 +60,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "deep-dpe": "Q + c * (i + U): i the prediction error of this state, U the discounted sum of later ones.",
         "dltv": "Q + c * sqrt(log t / t) * sigma_+: the deviation of the quantiles above the median.",
         "rnd": "Q + c * U: U the discounted sum of a random network's prediction errors, or the error of each action.",
+        "pqr": "The mean under random weights of the quantiles, whose size decays: prefers neither risk nor safety.",
     },
     "torsos": {
         "mlp": "Fully connected layers, for vectors and discrete states.",

@@ -149,7 +149,7 @@ PROFILES: Mapping[str, Profile] = {
             "qr": {"quantiles": 50},
             "nc-qr": {"quantiles": 50},
         },
-        explorers={"dpe": {"c": 0.1}},
+        explorers={"dpe": {"c": 0.1}, "pqr": {"delta": 5e3}},
     ),
 }
 

@@ -5,6 +5,7 @@ from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
+from monotau.explorers.pqr import Pqr
 from monotau.explorers.rnd import Rnd
 
 EXPLORERS: dict[str, type[ExplorerConfig]] = {
@@ -13,6 +14,7 @@ EXPLORERS: dict[str, type[ExplorerConfig]] = {
     "deep-dpe": DeepDpe,
     "dltv": Dltv,
     "rnd": Rnd,
+    "pqr": Pqr,
 }
 
 __all__ = [
@@ -24,5 +26,6 @@ __all__ = [
     "EpsilonSchedule",
     "Explorer",
     "ExplorerConfig",
+    "Pqr",
     "Rnd",
 ]
