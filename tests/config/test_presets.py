@@ -27,7 +27,7 @@ ENVS = {"CartPole-v1": ("classic", "mlp", 2), "MinAtar/Breakout-v1": ("minatar",
 SCREEN = spaces.Box(0, 255, (84, 84), np.uint8)
 ADAMS = {
     **dict.fromkeys(("c51", "c51-dpe"), (2.5e-4, 0.01 / 32)),
-    **dict.fromkeys(("rainbow", "dqn", "double-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
+    **dict.fromkeys(("rainbow", "dqn", "double-dqn", "bootstrapped-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
 }
 """Step size and epsilon of the algorithms whose own papers differ from IQN's."""
 
@@ -90,6 +90,7 @@ DPE_PAPER, VPE = DPE | {"kappa": 1.0}, DPE | {"error": "value"}
 DEEP_DPE = {"kind": "deep-dpe", "c": 3.0, "views": 8, "future_rate": 0.1}
 RND = {"kind": "rnd", "form": "backed-up", "c": 0.5, "features": 512, "discount": 0.99, "future_rate": 0.1}
 PQR = {"kind": "pqr", "delta": 1e6, "decay": 1e-3, "concentration": 0.05, "intervals": 200}
+BOOTSTRAPPED = {"kind": "bootstrapped", "members": 20, "prior_scale": 3.0, "inclusion": 0.5, "target_rate": 0.1}
 
 UNIFORM = {"kind": "uniform"}
 PRIORITIZED = {"kind": "prioritized", "priority": "loss", "alpha": 0.6, "beta_start": 0.4, "beta_steps": 0}
@@ -126,6 +127,7 @@ ROWS = {
     "rainbow": (C51, GREEDY, PRIORITIZED | {"alpha": 0.5}, 3, True),
     "dqn": (DQN, GREEDY, UNIFORM, 1, False),
     "double-dqn": (DQN, GREEDY, UNIFORM, 1, True),
+    "bootstrapped-dqn": (DQN, BOOTSTRAPPED, UNIFORM, 1, True),
     "prioritized": (DQN, GREEDY, SCHAUL, 1, True),
 }
 """Head, explorer, replay, n-step (None: chosen by the profile) and double Q of every preset, copied from the papers.
@@ -172,7 +174,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
         "average": 0.0,
     }
     random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000, "longest_repeat": 1}
-    at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01, "ndqfn-rnd": 0.01}
+    at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01, "ndqfn-rnd": 0.01, "bootstrapped-dqn": 0.01}
     if preset in at_once:
         random |= {"end": at_once[preset], "decay_steps": 0}
     assert settings["epsilon"] == random

@@ -128,9 +128,10 @@ EXPLORERS = {
     "dltv": {},
     "rnd": {"features": 2},
     "pqr": {"delta": 50.0},
+    "bootstrapped": {"members": 3},
     "epsilon-greedy": {},
 }
-RIVALS = ("rnd", "pqr")
+RIVALS = ("rnd", "pqr", "bootstrapped")
 """Explorers whose runs are slow tests; tests of their own cover their masks."""
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from monotau.config.presets import PRESETS
 
-RIVALS = ("ndqfn-rnd", "pqr")
+RIVALS = ("ndqfn-rnd", "pqr", "bootstrapped-dqn")
 """Presets whose whole runs are slow tests; the fast tests of their explorers cover what is new in them."""
 
 

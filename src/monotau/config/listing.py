@@ -34,6 +34,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "rainbow": "Rainbow: C51 with dueling and noisy networks, double Q, prioritised replay and three-step targets",
         "dqn": "DQN: the mean return only",
         "double-dqn": "DQN with double Q",
+        "bootstrapped-dqn": "double DQN explored by an ensemble with randomised priors, one member for each episode",
         "prioritized": "double DQN with prioritised replay",
     },
     "profiles": {
@@ -61,6 +62,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "dltv": "Q + c * sqrt(log t / t) * sigma_+: the deviation of the quantiles above the median.",
         "rnd": "Q + c * U: U the discounted sum of a random network's prediction errors, or the error of each action.",
         "pqr": "The mean under random weights of the quantiles, whose size decays: prefers neither risk nor safety.",
+        "bootstrapped": "The values of one member of an ensemble with random priors, drawn anew for each episode.",
     },
     "torsos": {
         "mlp": "Fully connected layers, for vectors and discrete states.",

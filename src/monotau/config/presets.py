@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monotau.explorers import ExplorerConfig
+from monotau.explorers.bootstrapped import Bootstrapped
 from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
@@ -131,6 +132,14 @@ PRESETS: dict[str, Preset] = {
     ),
     "dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM),
     "double-dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, atari=DQN_ADAM),
+    "bootstrapped-dqn": Preset(
+        head=Dqn(),
+        explorer=Bootstrapped(),
+        replay=Uniform(),
+        n_step=1,
+        settings=FEW_RANDOM,  # the members of the ensemble explore
+        atari=DQN_ADAM,
+    ),
     "prioritized": Preset(
         head=Dqn(),
         replay=Prioritized(priority="td"),

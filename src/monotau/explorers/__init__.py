@@ -1,6 +1,7 @@
 """The table of explorers. A new explorer is one file and one line here."""
 
 from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.explorers.bootstrapped import Bootstrapped
 from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
@@ -15,10 +16,12 @@ EXPLORERS: dict[str, type[ExplorerConfig]] = {
     "dltv": Dltv,
     "rnd": Rnd,
     "pqr": Pqr,
+    "bootstrapped": Bootstrapped,
 }
 
 __all__ = [
     "EXPLORERS",
+    "Bootstrapped",
     "DeepDpe",
     "Dltv",
     "Dpe",

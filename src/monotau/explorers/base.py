@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
@@ -37,6 +37,24 @@ class Explorer(ABC):
         Without `wants_spread` the prediction is a point mass at the mean. `masks` are the allowed actions: the policy
         never selects another one, but statistics of the scores should leave the others out.
         """
+
+    def draw_episodes(self, count: int, generator: torch.Generator) -> Int[Tensor, " count"] | None:
+        """Draw a number for each of `count` episodes that start; `scores_in_episodes` receives it until their ends.
+
+        None, the default, if the explorer does not tell episodes apart.
+        """
+        return None
+
+    def scores_in_episodes(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        prediction: Distribution,
+        generator: torch.Generator | None,
+        masks: Bool[Tensor, "B A"] | None,
+        numbers: Int[Tensor, " B"],
+    ) -> Float[Tensor, "B A"]:
+        """Return the scores in episodes for which these numbers were drawn; by default those of `scores`."""
+        return self.scores(observations, prediction, generator, masks)
 
     @abstractmethod
     def bonus(

@@ -33,6 +33,12 @@ class Scale(nn.Module):
         """Scale the inputs."""
         return inputs * self.factor
 
+    @torch.no_grad()
+    def measure(self, inputs: Float[Tensor, "B ..."]) -> None:
+        """Set the factor that gives these inputs a root mean square of 1; zeros leave it at 1."""
+        size = inputs.square().mean().sqrt()
+        self.factor.copy_(torch.where(size > 0, 1 / size, 1.0))
+
     def before(self, network: Network) -> Network:
         """Scale the inputs of a network's torso, and return the network."""
         network.torso.body = nn.Sequential(self, network.torso.body).to(network.device)
@@ -102,8 +108,7 @@ class Distillation:
     @torch.no_grad()
     def _measure(self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator) -> None:
         """Set the scales on the first batch: inputs to root mean square 1, errors to mean 1."""
-        size = self.target.torso.inputs(observations).square().mean().sqrt()
-        self.input_scale.factor.copy_(torch.where(size > 0, 1 / size, 1.0))
+        self.input_scale.measure(self.target.torso.inputs(observations))
         unit = self._errors_of_views(observations, generator).mean()
         self.unit.copy_(unit.clamp_min(torch.finfo(torch.float32).tiny))
         self.measured = True
