@@ -42,6 +42,7 @@ EXPLORERS: dict[str, dict[str, Any]] = {
     "value-based error": {"explorer": {"kind": "dpe", "error": "value", "c": 1.0}} | RANDOM,
     "dltv": {"explorer": {"kind": "dltv"}} | RANDOM,
     "bootstrapped": {"explorer": {"kind": "bootstrapped"}} | NOT_RANDOM | IN_REWARDS,
+    "pe-dqn": {"explorer": {"kind": "pe-dqn"}} | NOT_RANDOM | IN_REWARDS,
     "pqr": {"explorer": {"kind": "pqr", "delta": 5e3}} | RANDOM,
     "noisy": {"explorer": {"kind": "epsilon-greedy"}, "noisy": True} | NOT_RANDOM,
     "epsilon-greedy": {"explorer": {"kind": "epsilon-greedy"}} | RANDOM,

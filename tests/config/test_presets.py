@@ -91,6 +91,15 @@ DEEP_DPE = {"kind": "deep-dpe", "c": 3.0, "views": 8, "future_rate": 0.1}
 RND = {"kind": "rnd", "form": "backed-up", "c": 0.5, "features": 512, "discount": 0.99, "future_rate": 0.1}
 PQR = {"kind": "pqr", "delta": 1e6, "decay": 1e-3, "concentration": 0.05, "intervals": 200}
 BOOTSTRAPPED = {"kind": "bootstrapped", "members": 20, "prior_scale": 3.0, "inclusion": 0.5, "target_rate": 0.1}
+PE_DQN = {
+    "kind": "pe-dqn",
+    "c": 5.0,
+    "prior_scale": 20.0,
+    "outputs": 101,
+    "low": -10.0,
+    "high": 10.0,
+    "target_rate": 0.1,
+}
 
 UNIFORM = {"kind": "uniform"}
 PRIORITIZED = {"kind": "prioritized", "priority": "loss", "alpha": 0.6, "beta_start": 0.4, "beta_steps": 0}
@@ -120,6 +129,7 @@ ROWS = {
     "qr-dqn": (QR, GREEDY, None, 1, False),
     "qr-dqn-dpe": (QR, DPE, None, None, True),
     "qr-dqn-dltv": (QR, DLTV, None, 1, False),
+    "pe-dqn": (QR, PE_DQN, UNIFORM, 1, True),
     "pqr": (QR, PQR, None, 1, False),
     "nc-qr-dqn": (NC_QR, GREEDY, None, 1, False),
     "c51": (C51, GREEDY, None, 1, False),
@@ -174,7 +184,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
         "average": 0.0,
     }
     random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000, "longest_repeat": 1}
-    at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01, "ndqfn-rnd": 0.01, "bootstrapped-dqn": 0.01}
+    at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01, "ndqfn-rnd": 0.01, "bootstrapped-dqn": 0.01, "pe-dqn": 0.01}
     if preset in at_once:
         random |= {"end": at_once[preset], "decay_steps": 0}
     assert settings["epsilon"] == random

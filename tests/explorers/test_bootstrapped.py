@@ -66,6 +66,7 @@ def test_the_loss_has_a_target_for_each_member_and_leaves_out_transitions_that_d
     assert explorer.loss(batch, None, explorer.prepare(batch, seeded())).item() == pytest.approx(total, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_members_disagree_where_they_were_not_trained():
     explorer, batch = make(learning_rate=1e-2, inclusion=1.0), random_batch()
     batch = replace(batch, discounts=torch.zeros(9))

@@ -129,9 +129,10 @@ EXPLORERS = {
     "rnd": {"features": 2},
     "pqr": {"delta": 50.0},
     "bootstrapped": {"members": 3},
+    "pe-dqn": {"outputs": 5},
     "epsilon-greedy": {},
 }
-RIVALS = ("rnd", "pqr", "bootstrapped")
+RIVALS = ("rnd", "pqr", "bootstrapped", "pe-dqn")
 """Explorers whose runs are slow tests; tests of their own cover their masks."""
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from monotau.config.presets import PRESETS
 
-RIVALS = ("ndqfn-rnd", "pqr", "bootstrapped-dqn")
+RIVALS = ("ndqfn-rnd", "pqr", "bootstrapped-dqn", "pe-dqn")
 """Presets whose whole runs are slow tests; the fast tests of their explorers cover what is new in them."""
 
 

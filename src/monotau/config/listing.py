@@ -27,6 +27,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "qr-dqn": "QR-DQN: fixed quantiles, 200 on Atari",
         "qr-dqn-dpe": "QR-DQN with three-step targets, double Q and DPE exploration",
         "qr-dqn-dltv": "QR-DQN with DLTV exploration",
+        "pe-dqn": "QR-DQN explored by the disagreement of a quantile and a categorical estimate (PE-DQN)",
         "pqr": "QR-DQN acting by a random risk criterion that approaches the mean (PQR)",
         "nc-qr-dqn": "QR-DQN whose quantiles cannot cross",
         "c51": "C51: a categorical distribution over fixed returns, 51 atoms on Atari",
@@ -63,6 +64,7 @@ ABOUT: Mapping[str, Mapping[str, str]] = {
         "rnd": "Q + c * U: U the discounted sum of a random network's prediction errors, or the error of each action.",
         "pqr": "The mean under random weights of the quantiles, whose size decays: prefers neither risk nor safety.",
         "bootstrapped": "The values of one member of an ensemble with random priors, drawn anew for each episode.",
+        "pe-dqn": "The mean of a quantile and a categorical estimate, plus c times their disagreement now and later.",
     },
     "torsos": {
         "mlp": "Fully connected layers, for vectors and discrete states.",

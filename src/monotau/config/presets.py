@@ -10,6 +10,7 @@ from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
+from monotau.explorers.pe_dqn import PeDqn
 from monotau.explorers.pqr import Pqr
 from monotau.explorers.rnd import Rnd
 from monotau.networks import HeadConfig
@@ -117,6 +118,13 @@ PRESETS: dict[str, Preset] = {
     "qr-dqn": Preset(head=Qr(), n_step=1, double_q=False),
     "qr-dqn-dpe": Preset(head=Qr(), explorer=Dpe()),
     "qr-dqn-dltv": Preset(head=Qr(), explorer=Dltv(), n_step=1, double_q=False),
+    "pe-dqn": Preset(
+        head=Qr(),
+        explorer=PeDqn(),
+        replay=Uniform(),
+        n_step=1,
+        settings=FEW_RANDOM,
+    ),
     "pqr": Preset(head=Qr(), explorer=Pqr(), n_step=1, double_q=False),
     "nc-qr-dqn": Preset(head=NcQr(), n_step=1, double_q=False),
     "c51": Preset(head=C51(), n_step=1, double_q=False, atari=C51_ADAM),

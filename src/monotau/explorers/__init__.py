@@ -6,6 +6,7 @@ from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy, EpsilonSchedule
+from monotau.explorers.pe_dqn import PeDqn
 from monotau.explorers.pqr import Pqr
 from monotau.explorers.rnd import Rnd
 
@@ -17,6 +18,7 @@ EXPLORERS: dict[str, type[ExplorerConfig]] = {
     "rnd": Rnd,
     "pqr": Pqr,
     "bootstrapped": Bootstrapped,
+    "pe-dqn": PeDqn,
 }
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "EpsilonSchedule",
     "Explorer",
     "ExplorerConfig",
+    "PeDqn",
     "Pqr",
     "Rnd",
 ]

@@ -198,7 +198,7 @@ def included(index: Int64[np.ndarray, "B"], members: int, probability: float) ->
 
 
 def hashed(numbers: Int64[np.ndarray, "..."]) -> UInt64[np.ndarray, "..."]:
-    """Return the outputs number 0, 1, ... of SplitMix64 with the seed 0 (Steele et al. 2014, 10.1145/2660193.2660195)."""
+    """Return the outputs number 0, 1, ... of SplitMix64 seeded with 0 (Steele et al. 2014, doi 10.1145/2660193)."""
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64
         mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
