@@ -33,11 +33,17 @@ SETTINGS: dict[str, Any] = {
 }
 RANDOM = {"epsilon": {"start": 0.05, "end": 0.05, "decay_steps": 0}}
 NOT_RANDOM = {"epsilon": {"start": 0.0, "end": 0.0, "decay_steps": 0}}
+IN_REWARDS = {"return_scale": 1.0}  # as in the presets of explorers whose weights count in rewards
 EXPLORERS: dict[str, dict[str, Any]] = {
     "deep-dpe": {"explorer": {"kind": "deep-dpe"}} | NOT_RANDOM,
+    "rnd": {"explorer": {"kind": "rnd"}} | RANDOM | IN_REWARDS,
+    "local rnd": {"explorer": {"kind": "rnd", "form": "local"}} | RANDOM | IN_REWARDS,
     "dpe": {"explorer": {"kind": "dpe", "c": 1.0}} | RANDOM,
     "value-based error": {"explorer": {"kind": "dpe", "error": "value", "c": 1.0}} | RANDOM,
     "dltv": {"explorer": {"kind": "dltv"}} | RANDOM,
+    "bootstrapped": {"explorer": {"kind": "bootstrapped"}} | NOT_RANDOM | IN_REWARDS,
+    "pe-dqn": {"explorer": {"kind": "pe-dqn"}} | NOT_RANDOM | IN_REWARDS,
+    "pqr": {"explorer": {"kind": "pqr", "delta": 5e3}} | RANDOM,
     "noisy": {"explorer": {"kind": "epsilon-greedy"}, "noisy": True} | NOT_RANDOM,
     "epsilon-greedy": {"explorer": {"kind": "epsilon-greedy"}} | RANDOM,
 }

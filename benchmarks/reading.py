@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 OTHER_KINDS = {
     *(f"networks.heads.{name}" for name in ("c51", "dqn", "fqf", "implicit_sorted", "incremental_iqn", "iqn", "qr")),
     *("networks.heads.ndqfn_fqf", "networks.heads.proposals", "networks.torsos.images"),
-    *("explorers.deep_dpe", "explorers.dltv"),
+    *(f"explorers.{name}" for name in ("deep_dpe", "dltv", "novelty", "pe_dqn", "pqr", "bootstrapped", "rnd")),
     *("explorers.epsilon_greedy", "distributions.categorical", "distributions.diracs"),
     *(f"envs.{name}" for name in ("atari", "deep_sea", "games", "inventory", "probes", "returns")),
 }

@@ -5,19 +5,15 @@ import pytest
 import torch
 
 from monotau import Agent, Divergence
-from monotau.config.presets import PRESETS
 from monotau.learning.evaluate import fine_crossing
+from tests.support.presets import presets
 from tests.support.small_runs import SMALL
 
 FEW = {name: value for name, value in SMALL.items() if name != "head"} | {"head": {"hidden": 8}}
 STATE = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
 
 
-SLOW = ("nq-dqn", "hl-gauss")
-"""Presets whose parts others have as well; they are tested with the slow tests."""
-
-
-@pytest.mark.parametrize("preset", [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW)) for p in PRESETS])
+@pytest.mark.parametrize("preset", presets())
 def test_every_preset_learns_and_is_saved_and_loaded_unchanged(preset, tmp_path):
     agent = Agent("CartPole-v1", preset, **FEW).learn(120)
     line = [line for line in agent.history if line["kind"] == "train"][-1]

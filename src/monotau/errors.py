@@ -46,6 +46,22 @@ def check_positive(section: str, settings: object, *names: str) -> None:
             raise ConfigError(f"{section}{name} is {value}, but must be a positive number.")
 
 
+def check_not_negative(section: str, settings: object, *names: str) -> None:
+    """Raise for any setting that is negative, infinite or NaN."""
+    for name in names:
+        value = getattr(settings, name)
+        if not (math.isfinite(value) and value >= 0):
+            raise ConfigError(f"{section}{name} is {value}, but must be finite and not negative.")
+
+
+def check_share(section: str, settings: object, *names: str) -> None:
+    """Raise for any setting that is not above 0 and at most 1."""
+    for name in names:
+        value = getattr(settings, name)
+        if not 0 < value <= 1:
+            raise ConfigError(f"{section}{name} is {value}, but must be above 0 and at most 1.")
+
+
 def unknown_name(kind: str, given: object, allowed: Iterable[str], meant: str | None = None) -> ConfigError:
     """Return the error for a name that is not in a table, with what was meant or the closest names as a hint."""
     names = sorted(allowed)

@@ -21,12 +21,13 @@ from monotau.networks.heads.ndqfn import Ndqfn
 from monotau.replay import Prioritized, Uniform
 from tests.support.envs import Frames
 from tests.support.networks import VECTOR
+from tests.support.presets import presets
 
 ENVS = {"CartPole-v1": ("classic", "mlp", 2), "MinAtar/Breakout-v1": ("minatar", "small", 3)}
 SCREEN = spaces.Box(0, 255, (84, 84), np.uint8)
 ADAMS = {
     **dict.fromkeys(("c51", "c51-dpe"), (2.5e-4, 0.01 / 32)),
-    **dict.fromkeys(("rainbow", "hl-gauss", "dqn", "double-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
+    **dict.fromkeys(("rainbow", "hl-gauss", "dqn", "double-dqn", "bootstrapped-dqn", "prioritized"), (6.25e-5, 1.5e-4)),
 }
 """Step size and epsilon of the algorithms whose own papers differ from IQN's."""
 
@@ -35,7 +36,7 @@ FAST = ("ndqfn-fast", "ndqfn-dpe-fast")
 
 @pytest.mark.parametrize("env", ENVS)
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", presets())
 def test_every_preset_in_every_profile_makes_an_agent(preset, profile, env):
     agent = Agent(env, preset, profile=profile)
     _, torso, actions = ENVS[env]
@@ -90,6 +91,18 @@ DPE = {"kind": "dpe", "c": 1.0, "kappa": 0.05, "error": "distribution", "target"
 DPE |= {"predictor_fraction": 1.0, "normalise": False}
 DPE_PAPER, VPE = DPE | {"kappa": 1.0}, DPE | {"error": "value"}
 DEEP_DPE = {"kind": "deep-dpe", "c": 3.0, "views": 8, "future_rate": 0.1}
+RND = {"kind": "rnd", "form": "backed-up", "c": 0.5, "features": 512, "discount": 0.99, "future_rate": 0.1}
+PQR = {"kind": "pqr", "delta": 1e6, "decay": 1e-3, "concentration": 0.05, "intervals": 200}
+BOOTSTRAPPED = {"kind": "bootstrapped", "members": 20, "prior_scale": 3.0, "inclusion": 0.5, "target_rate": 0.1}
+PE_DQN = {
+    "kind": "pe-dqn",
+    "c": 5.0,
+    "prior_scale": 20.0,
+    "outputs": 101,
+    "low": -10.0,
+    "high": 10.0,
+    "target_rate": 0.1,
+}
 
 UNIFORM = {"kind": "uniform"}
 PRIORITIZED = {"kind": "prioritized", "priority": "loss", "alpha": 0.6, "beta_start": 0.4, "beta_steps": 0}
@@ -103,6 +116,7 @@ ROWS = {
     "ndqfn-vpe": (NDQFN, VPE, None, None, True),
     "ndqfn-dltv": (NDQFN, DLTV, None, None, True),
     "ndqfn-deep-dpe": (NDQFN, DEEP_DPE, UNIFORM, 1, True),
+    "ndqfn-rnd": (NDQFN, RND, UNIFORM, 1, True),
     "ndqfn-fqf": (NDQFN_FQF, GREEDY, None, None, True),
     "ndqfn-dpe-fast": (NDQFN, DPE, PRIORITIZED, 5, True),
     "ndqfn-fast": (NDQFN, GREEDY, PRIORITIZED, 5, True),
@@ -119,6 +133,8 @@ ROWS = {
     "qr-dqn": (QR, GREEDY, None, 1, False),
     "qr-dqn-dpe": (QR, DPE, None, None, True),
     "qr-dqn-dltv": (QR, DLTV, None, 1, False),
+    "pe-dqn": (QR, PE_DQN, UNIFORM, 1, True),
+    "pqr": (QR, PQR, None, 1, False),
     "nc-qr-dqn": (NC_QR, GREEDY, None, 1, False),
     "nq-dqn": (NQ, GREEDY, None, 1, True),
     "spl-dqn": (SPL, GREEDY, None, 1, False),
@@ -128,6 +144,7 @@ ROWS = {
     "hl-gauss": (HL_GAUSS, GREEDY, UNIFORM, 1, False),
     "dqn": (DQN, GREEDY, UNIFORM, 1, False),
     "double-dqn": (DQN, GREEDY, UNIFORM, 1, True),
+    "bootstrapped-dqn": (DQN, BOOTSTRAPPED, UNIFORM, 1, True),
     "prioritized": (DQN, GREEDY, SCHAUL, 1, True),
 }
 """Head, explorer, replay, n-step (None: chosen by the profile) and double Q of every preset, copied from the papers.
@@ -174,7 +191,7 @@ def test_the_atari_profile_has_the_settings_of_the_paper(preset):
         "average": 0.0,
     }
     random = {"start": 1.0, "end": 0.01, "decay_steps": 250_000, "longest_repeat": 1}
-    at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01}
+    at_once = {"rainbow": 0.0, "ndqfn-deep-dpe": 0.01, "ndqfn-rnd": 0.01, "bootstrapped-dqn": 0.01, "pe-dqn": 0.01}
     if preset in at_once:
         random |= {"end": at_once[preset], "decay_steps": 0}
     assert settings["epsilon"] == random

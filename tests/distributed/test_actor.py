@@ -138,10 +138,12 @@ def test_invalid_actor_settings_are_refused(settings, match):
         small_run(**settings)
 
 
-@pytest.mark.parametrize("preset", ["ndqfn-dltv", "ndqfn-dpe"])
-def test_explorer_statistics_merged_from_an_actor_equal_those_of_acting_locally(preset):
-    extra = {"explorer": {"normalise": True}} if preset == "ndqfn-dpe" else {}
-    resolved = small_run(preset, actors=2, **extra)
+@pytest.mark.parametrize(
+    ("explorer", "name"),
+    [({"kind": "dltv"}, "decisions"), ({"kind": "dpe", "normalise": True}, "moments"), ({"kind": "pqr"}, "decisions")],
+)
+def test_explorer_statistics_merged_from_an_actor_equal_those_of_acting_locally(explorer, name):
+    resolved = small_run("ndqfn", actors=2, explorer=explorer)
     spec, actions = resolved.envs.observation_spec, resolved.envs.num_actions
     brains = [AgentNetworks(resolved.config, spec, actions) for _ in range(3)]
     alone, learner, actor = (networks.explorer for networks in brains)
@@ -158,8 +160,6 @@ def test_explorer_statistics_merged_from_an_actor_equal_those_of_acting_locally(
             act(brains[2])
         learner.merge_stats(actor.drain_stats())
     assert all(not tensor.any() for tensor in actor.drain_stats().values())
-    counted = {"decisions": "ndqfn-dltv", "moments": "ndqfn-dpe"}
-    (name,) = (name for name, of in counted.items() if of == preset)
     torch.testing.assert_close(learner.state()[name], alone.state()[name])
     assert alone.state()[name].any()
 

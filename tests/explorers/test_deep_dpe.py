@@ -43,10 +43,13 @@ def test_novelty_is_the_mean_distance_of_the_views_in_units_of_the_first():
     explorer, batch = make(), random_batch()
     teach(explorer, batch, None, torch.Generator().manual_seed(0))
     views = [
-        network.predict(batch.observations, torch.empty(9, 0)) for network in (explorer.target, explorer.predictor)
+        network.predict(batch.observations, torch.empty(9, 0))
+        for network in (explorer.distillation.target, explorer.distillation.predictor)
     ]
     distances = views[0].w1(views[1])  # B, actions times views
-    expected = torch.stack([distances[:, 3 * a : 3 * a + 3].mean(dim=1) for a in range(3)], dim=1) / explorer.unit
+    expected = (
+        torch.stack([distances[:, 3 * a : 3 * a + 3].mean(dim=1) for a in range(3)], dim=1) / explorer.distillation.unit
+    )
     torch.testing.assert_close(explorer.novelty(batch.observations, None), expected)
     assert expected.mean().item() == pytest.approx(1.0, rel=0.2)  # after one small step
 
@@ -57,7 +60,7 @@ def test_the_scores_add_local_and_future_novelty():
         teach(explorer, batch, None, torch.Generator().manual_seed(0))
     view = small_factory().make("online").predict(batch.observations, torch.empty(9, 0))
     here = explorer.novelty(batch.observations, None)
-    further = explorer.future.predict(batch.observations, torch.empty(9, 0)).mean()
+    further = explorer.future.network.predict(batch.observations, torch.empty(9, 0)).mean()
     assert further.abs().sum() > 0
     torch.testing.assert_close(explorer.bonus(batch.observations, None), here + further)
     torch.testing.assert_close(explorer.scores(batch.observations, view, None), view.mean() + 2.5 * (here + further))
@@ -86,7 +89,7 @@ def test_future_novelty_is_learned_as_the_discounted_best_novelty_ahead():
     stop_training(explorer)
     for _ in range(600):
         teach(explorer, batch, None, torch.Generator().manual_seed(0))
-    future = explorer.future.predict(batch.observations, torch.empty(2, 0)).mean()
+    future = explorer.future.network.predict(batch.observations, torch.empty(2, 0)).mean()
     ahead = explorer.bonus(y, None).max()
     assert future[1, 2].item() == pytest.approx(0.0, abs=0.02)
     assert future[0, 1].item() == pytest.approx(0.9 * ahead.item(), abs=0.05)
@@ -99,10 +102,10 @@ def test_future_novelty_is_that_of_the_allowed_actions():
     for _ in range(3):
         teach(explorer, batch, None, torch.Generator().manual_seed(0))
     losses = []
-    explorer.future_optimiser.step = losses.append
+    explorer.future.optimiser.step = losses.append
     novelty = explorer.novelty(batch.next_observations, None)
-    bonus = novelty + explorer.future_target.predict(batch.next_observations, torch.empty(7, 0)).mean()
-    predicted = explorer.future.predict(batch.observations, torch.empty(7, 0)).mean().tolist()
+    bonus = novelty + explorer.future.target.predict(batch.next_observations, torch.empty(7, 0)).mean()
+    predicted = explorer.future.network.predict(batch.observations, torch.empty(7, 0)).mean().tolist()
     squares = []
     for row, discount, values, mask, action in zip(
         predicted, batch.discounts, bonus.tolist(), batch.next_masks, batch.actions, strict=True
@@ -126,10 +129,10 @@ def test_the_mean_bonus_is_that_of_the_allowed_actions():
 def test_learning_leaves_the_random_target_alone():
     explorer, batch = make(), random_batch()
     teach(explorer, batch, None, torch.Generator())
-    before = [p.clone() for p in explorer.target.parameters()]
+    before = [p.clone() for p in explorer.distillation.target.parameters()]
     for _ in range(3):
         teach(explorer, batch, None, torch.Generator())
-    assert all(torch.equal(p, q) for p, q in zip(before, explorer.target.parameters(), strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(before, explorer.distillation.target.parameters(), strict=True))
     assert not explorer.wants_target
 
 
@@ -137,20 +140,20 @@ def test_inputs_are_brought_to_a_unit_root_mean_square_on_the_first_batch():
     explorer, batch = make(), random_batch()
     large = replace(batch, observations=50 * batch.observations)
     teach(explorer, large, None, torch.Generator())
-    inputs = large.observations * explorer.input_scale.factor
+    inputs = large.observations * explorer.distillation.input_scale.factor
     assert inputs.square().mean().item() == pytest.approx(1.0, rel=1e-4)
-    factor = explorer.input_scale.factor.clone()
+    factor = explorer.distillation.input_scale.factor.clone()
     teach(explorer, batch, None, torch.Generator())
-    assert torch.equal(explorer.input_scale.factor, factor)
+    assert torch.equal(explorer.distillation.input_scale.factor, factor)
     empty = make()
     teach(empty, replace(batch, observations=torch.zeros_like(batch.observations)), None, torch.Generator())
-    assert empty.input_scale.factor == 1
+    assert empty.distillation.input_scale.factor == 1
 
 
 def test_its_networks_tell_states_apart_from_the_start():
     states = random_batch(50).observations
     explorer = make()
-    for network in (explorer.target, explorer.predictor):
+    for network in (explorer.distillation.target, explorer.distillation.predictor):
         values = network.predict(states, network.fractions(Role.ACT, 50, None)).mean()
         assert values.std(dim=0).mean() > 0.5 * values.abs().mean()
         assert values.square().mean() > 0.1  # the last layers have their own gain, which does not make actions alike
@@ -179,8 +182,7 @@ def test_metrics_are_means_since_the_last_call():
 def test_its_networks_have_neither_noise_nor_dueling():
     factory = small_factory(SMALL_NDQFN, layers=Layers(noisy=True, dueling=True))
     explorer = DeepDpe().build(factory, factory.make("online"), factory.make("online"))
-    names = [name for network in explorer.networks.values() for name, _ in network.named_parameters()]
-    assert not any("noise" in name or ".value." in name for name in names)
+    assert not any("noise" in name or ".value." in name for name in explorer.state())
 
 
 @pytest.mark.parametrize(

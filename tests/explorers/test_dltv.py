@@ -57,7 +57,7 @@ def test_the_mean_bonus_is_that_of_the_allowed_actions():
     learner, explorer = make(c=7.0)
     batch = random_batch(masked=True)
     view = learner.online.predict(batch.observations, torch.empty(9, 0))
-    explorer.decisions = 4
+    explorer.decisions.add(4)
     bonus = explorer.weight * explorer.bonus(batch.observations, None)
     explorer.scores(batch.observations, view, None, batch.masks)
     assert explorer.metrics()["bonus_mean"] == pytest.approx(bonus[batch.masks].mean().item(), rel=1e-5)
@@ -74,7 +74,7 @@ def test_the_count_of_decisions_carries_over():
     _, other = make()
     other.load_state(explorer.state())
     assert other.weight == explorer.weight
-    assert other.decisions == 9
+    assert other.decisions.total == 9
 
 
 def test_dltv_has_no_weights_and_needs_no_target():

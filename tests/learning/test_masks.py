@@ -126,11 +126,19 @@ EXPLORERS = {
     "dpe": {"normalise": True},
     "deep-dpe": {"views": 2},
     "dltv": {},
+    "rnd": {"features": 2},
+    "pqr": {"delta": 50.0},
+    "bootstrapped": {"members": 3},
+    "pe-dqn": {"outputs": 5},
     "epsilon-greedy": {},
 }
+RIVALS = ("rnd", "pqr", "bootstrapped", "pe-dqn")
+"""Explorers whose runs are slow tests; tests of their own cover their masks."""
 
 
-@pytest.mark.parametrize("kind", EXPLORERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in RIVALS else ()) for kind in EXPLORERS]
+)
 def test_training_and_evaluation_take_allowed_actions_only(kind):
     """MaskedEnv raises for all others, in random, repeated, greedy, optimistic and evaluated actions alike."""
     agent = Agent(

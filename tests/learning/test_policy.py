@@ -1,11 +1,17 @@
 """Random actions: their share of the steps, and how long they are repeated."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+import torch
 
+from monotau.agent import Agent
 from monotau.errors import ConfigError
 from monotau.explorers import EpsilonSchedule
-from monotau.learning.policy import RandomActions
+from monotau.explorers.epsilon_greedy import GreedyExplorer
+from monotau.learning.policy import EpisodeNumbers, Policy, RandomActions
+from tests.support.networks import random_batch, small_factory
 
 
 def played(longest: int, epsilon: float, steps: int = 20_000, lanes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -71,3 +77,75 @@ def test_random_actions_are_repeated_during_the_warm_up_only() -> None:
 def test_a_repeat_of_no_steps_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"epsilon.longest_repeat is 0, but must be at least 1"):
         EpsilonSchedule(longest_repeat=0)
+
+
+class Numbering(GreedyExplorer):
+    """Draws 1, 2, 3 ... for episodes, and prefers the action of their number; without numbers, action 0."""
+
+    drawn = 0
+
+    def draw_episodes(self, count, generator):
+        self.drawn += count
+        return torch.arange(self.drawn - count, self.drawn) + 1
+
+    def scores_in_episodes(self, observations, prediction, generator, masks, numbers):
+        return torch.nn.functional.one_hot(numbers, 3).float()
+
+    def scores(self, observations, prediction, generator, masks=None):
+        return torch.eye(3)[[0] * len(observations)]
+
+
+def test_the_number_of_an_episode_is_drawn_when_it_starts_and_kept_until_it_ends():
+    numbers, explorer = EpisodeNumbers(3), Numbering()
+    seen = [numbers.begin(np.array(first), explorer, torch.Generator()).tolist() for first in ENDS]
+    assert seen == [[1, 2, 3], [1, 2, 3], [1, 4, 3], [5, 4, 6]]
+
+
+ENDS = [[True] * 3, [False] * 3, [False, True, False], [True, False, True]]
+
+
+def test_explorers_that_do_not_tell_episodes_apart_draw_nothing():
+    generator = torch.Generator().manual_seed(0)
+    before = generator.get_state()
+    assert EpisodeNumbers(2).begin(np.array([True, True]), GreedyExplorer(), generator).tolist() == [0, 0]
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_scores_are_those_of_each_lane_s_episode_wherever_the_action_is_not_random():
+    policy = Policy(small_factory().make("online"), 3, Numbering())
+    observations = random_batch(40).observations.numpy()
+    numbers = np.arange(40) % 3
+    noise, rng = RandomActions(40, 3), np.random.default_rng(0)
+    actions, random = policy.explore(observations, 0.4, rng, torch.Generator(), noise, numbers=numbers)
+    assert 5 < random.sum() < 35
+    np.testing.assert_array_equal(actions[~random], numbers[~random])
+    assert (actions[random] != numbers[random]).any()
+    assert policy.explore(observations, 0.0, rng, None, noise, numbers=numbers)[0].tolist() == numbers.tolist()
+    assert policy.best(observations, None).tolist() == [0] * 40
+    masks = np.ones((40, 3), bool)
+    masks[:, 2] = False
+    assert (policy.best(observations, None, masks, numbers) == np.where(numbers == 2, 0, numbers)).all()
+
+
+@pytest.mark.slow
+def test_each_lane_follows_the_member_of_its_episode_in_training():
+    agent = Agent("CartPole-v1", "bootstrapped-dqn", env_settings={"num_envs": 3}, **WHOLE)
+    explorer = agent.networks.explorer
+    seen, real = [], explorer.scores_in_episodes
+    explorer.scores_in_episodes = lambda *given: (seen.append(given[-1].tolist()), real(*given))[1]
+    agent.learn(240)
+    frames = agent._training.replay
+    changed = [lane for one, other in pairwise(seen) for lane in range(3) if one[lane] != other[lane]]
+    assert set(changed) == {0, 1, 2}
+    assert len(changed) <= (frames._flags & 1).sum()  # at most once for each episode
+    assert len(seen) == 80
+
+
+WHOLE = {
+    "steps": 240,
+    "iteration_steps": 240,
+    "epsilon": {"start": 0.0, "end": 0.0},
+    "explorer": {"members": 7},
+    "replay": {"warmup_steps": 30, "capacity_steps": 900},
+    "update": {"batch_size": 4, "every_steps": 8},
+}

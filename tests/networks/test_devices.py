@@ -7,7 +7,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from monotau.agent import Agent
-from monotau.config.presets import PRESETS
 from monotau.config.resolve import resolve
 from monotau.distributions import RISKS
 from monotau.errors import ConfigError
@@ -19,6 +18,7 @@ from monotau.runs import runner
 from monotau.runs.runner import train_into
 from tests.support.devices import STAND_IN, MixedDevices, StandInTensor, stand_in_device
 from tests.support.networks import random_batch, small_factory
+from tests.support.presets import presets
 from tests.support.small_runs import SMALL, silent
 
 BRIEF = SMALL | {
@@ -43,11 +43,7 @@ def assert_alike(there: dict, here: dict) -> None:
         torch.testing.assert_close(tensor.cpu(), here[name], rtol=1e-4, atol=1e-6, msg=name)
 
 
-SLOW = ("nq-dqn", "hl-gauss")
-"""Presets whose parts others have as well; they are tested with the slow tests."""
-
-
-@pytest.mark.parametrize("preset", [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW)) for p in PRESETS])
+@pytest.mark.parametrize("preset", presets())
 def test_every_preset_learns_the_same_on_another_device(preset):
     here = learned(preset)
     with stand_in_device():

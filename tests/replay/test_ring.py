@@ -93,6 +93,16 @@ def test_a_termination_within_the_window_makes_the_discount_zero():
     assert batch.next_observations[:, -1].tolist() == [4, 5, 3, 4, 5]
 
 
+def test_after_a_termination_comes_what_the_lane_saw_next():
+    ring = make_ring(stack=2, n_step=2)
+    for number, (first, terminated) in enumerate([(True, False), (False, True), (True, False), (False, True)], 1):
+        ring.add(step(frame(number), first=first, terminated=terminated))
+    batch = ring.gather(all_valid(ring))
+    assert batch.discounts.tolist() == [0.0] * 4
+    assert batch.next_observations[:2].tolist() == [[0, 3], [0, 3]]
+    assert batch.next_observations[2:].tolist() == batch.observations[2:].tolist()  # nothing follows yet
+
+
 def test_discounts_are_the_powers_of_gamma():
     ring = make_ring(n_step=4, gamma=0.99)
     play_episode(ring, 7, truncated=True)

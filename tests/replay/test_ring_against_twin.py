@@ -108,7 +108,8 @@ class TwinLane:
             step = episode.steps[t + k]
             total += self.gamma**k * step.reward
             if step.terminated:
-                return total, 0.0, episode.steps[t].observation
+                seen = [other for each in self.episodes for other in each.steps if other.slot == step.slot + 1]
+                return total, 0.0, (seen or [episode.steps[t]])[0].observation
             if step.truncated:
                 return total, self.gamma ** (k + 1), episode.last_observation
         if t + n_step == len(episode.steps):

@@ -68,6 +68,8 @@ def compiled_by(backend, monkeypatch) -> None:
         ("iqn-dpe", "monotau/Gate-v0"),
         pytest.param("munchausen-iqn", "monotau/Gate-v0", marks=pytest.mark.slow),
         pytest.param("spl-dqn", "CartPole-v1", marks=pytest.mark.slow),
+        pytest.param("ndqfn-rnd", "monotau/Gate-v0", marks=pytest.mark.slow),
+        pytest.param("bootstrapped-dqn", "monotau/Gate-v0", marks=pytest.mark.slow),
     ],
 )
 def test_learner_and_predictor_are_one_graph_that_is_made_once(preset, env, monkeypatch):

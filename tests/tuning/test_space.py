@@ -35,7 +35,8 @@ def test_only_what_a_preset_has_is_searched():
     everything = {dimension.setting for dimension in SPACE}
     assert searched(plain(), {}).keys() == everything
     assert searched(plain("dqn"), {}).keys() == everything - {"explorer.c"}
-    assert "n_step" not in searched(plain("ndqfn-deep-dpe"), {})
+    for preset in ("ndqfn-deep-dpe", "ndqfn-rnd", "pe-dqn"):
+        assert "n_step" not in searched(plain(preset), {})
     assert "epsilon.end" not in searched(plain("rainbow"), {})  # it is 0: noise explores
 
 

@@ -5,10 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monotau.explorers import ExplorerConfig
+from monotau.explorers.bootstrapped import Bootstrapped
 from monotau.explorers.deep_dpe import DeepDpe
 from monotau.explorers.dltv import Dltv
 from monotau.explorers.dpe import Dpe
 from monotau.explorers.epsilon_greedy import EpsilonGreedy
+from monotau.explorers.pe_dqn import PeDqn
+from monotau.explorers.pqr import Pqr
+from monotau.explorers.rnd import Rnd
 from monotau.networks import HeadConfig
 from monotau.networks.heads.c51 import C51
 from monotau.networks.heads.dqn import Dqn
@@ -55,6 +59,8 @@ def adam(learning_rate: float, epsilon: float = 0.01 / 32) -> Mapping[str, Any]:
 
 PAPER_NDQFN = Ndqfn(anchor="lowest", baseline="sigmoid", increment="relu", increment_scale="1/N", stratified=False)
 IQN_STAR = Iqn(online_fractions=32, target_fractions=32, action_fractions=32)
+FEW_RANDOM = {"epsilon": {"end": 0.01, "decay_steps": 0, "longest_repeat": 1}}
+"""Random actions divert the paths that bonuses from later states plan."""
 DQN_ADAM = adam(6.25e-5, 1.5e-4)
 C51_ADAM = adam(2.5e-4)
 
@@ -76,10 +82,14 @@ PRESETS: dict[str, Preset] = {
         replay=Uniform(),  # as in our experiments
         n_step=1,  # n-step targets would skip the bonuses of the states in between
         # Bonuses are of order 1, in the same unit as the rewards.
-        settings={
-            "epsilon": {"end": 0.01, "decay_steps": 0, "longest_repeat": 1},
-            "return_scale": 1.0,
-        },
+        settings=FEW_RANDOM | {"return_scale": 1.0},
+    ),
+    "ndqfn-rnd": Preset(
+        head=Ndqfn(),
+        explorer=Rnd(),
+        replay=Uniform(),
+        n_step=1,
+        settings=FEW_RANDOM | {"return_scale": 1.0},
     ),
     "ndqfn-fqf": Preset(head=NdqfnFqf()),
     "ndqfn-dpe-fast": Preset(
@@ -112,6 +122,14 @@ PRESETS: dict[str, Preset] = {
     "qr-dqn": Preset(head=Qr(), n_step=1, double_q=False),
     "qr-dqn-dpe": Preset(head=Qr(), explorer=Dpe()),
     "qr-dqn-dltv": Preset(head=Qr(), explorer=Dltv(), n_step=1, double_q=False),
+    "pe-dqn": Preset(
+        head=Qr(),
+        explorer=PeDqn(),
+        replay=Uniform(),
+        n_step=1,
+        settings=FEW_RANDOM,
+    ),
+    "pqr": Preset(head=Qr(), explorer=Pqr(), n_step=1, double_q=False),
     "nc-qr-dqn": Preset(head=NcQr(), n_step=1, double_q=False),
     "nq-dqn": Preset(head=Nq(), n_step=1),
     "spl-dqn": Preset(head=Spl(), n_step=1, double_q=False),
@@ -129,6 +147,14 @@ PRESETS: dict[str, Preset] = {
     "hl-gauss": Preset(head=HlGauss(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM),
     "dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, double_q=False, atari=DQN_ADAM),
     "double-dqn": Preset(head=Dqn(), replay=Uniform(), n_step=1, atari=DQN_ADAM),
+    "bootstrapped-dqn": Preset(
+        head=Dqn(),
+        explorer=Bootstrapped(),
+        replay=Uniform(),
+        n_step=1,
+        settings=FEW_RANDOM,  # the members of the ensemble explore
+        atari=DQN_ADAM,
+    ),
     "prioritized": Preset(
         head=Dqn(),
         replay=Prioritized(priority="td"),

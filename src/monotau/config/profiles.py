@@ -151,7 +151,7 @@ PROFILES: Mapping[str, Profile] = {
             "nc-qr": {"quantiles": 50},
             "nq": {"quantiles": 50},
         },
-        explorers={"dpe": {"c": 0.1}},
+        explorers={"dpe": {"c": 0.1}, "pqr": {"delta": 5e3}},
     ),
 }
 

@@ -11,7 +11,7 @@ from monotau.config.imports import import_parts
 from monotau.config.schema import Config
 from monotau.envs.make import EnvFactory, EnvSource
 from monotau.learning.agent_networks import AgentNetworks
-from monotau.learning.policy import RandomActions
+from monotau.learning.policy import EpisodeNumbers, RandomActions
 from monotau.learning.rollout import Rollout
 from monotau.replay import Newest, Steps
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
@@ -126,6 +126,7 @@ class RolloutActor:
         longest = config.epsilon.longest_at(request.step - config.replay.warmup_steps)
         steps, returns = [], []
         for _ in range(request.steps):
+            numbers = self._episodes.begin(self._rollout.first, self._networks.explorer, self._fractions)
             chosen = self._networks.exploration_policy.explore(
                 self._rollout.observations,
                 request.epsilons,
@@ -134,6 +135,7 @@ class RolloutActor:
                 self._noise,
                 longest,
                 self._rollout.masks,
+                numbers,
             )
             outcome = self._rollout.step(*chosen)
             steps.append(outcome.steps)
@@ -149,4 +151,5 @@ class RolloutActor:
         self._fractions = torch_stream(config.seed, f"explore of {self._name}", request.iteration)
         seed = stream_seed(config.seed, f"environments of {self._name}", request.iteration)
         self._noise = RandomActions(config.env.num_envs, self._envs.num_actions)
+        self._episodes = EpisodeNumbers(config.env.num_envs)
         self._rollout = Rollout(self._envs, config.env.num_envs, config.env.frame_stack, seed, request.step)

@@ -41,6 +41,10 @@ class Point(Distribution):
         """Return the value."""
         return self.value
 
+    def w1(self, other: Distribution) -> Float[Tensor, "*batch"]:
+        """1-Wasserstein distance; to another point it is |difference|, without comparing segments."""
+        return (self.value - other.value).abs() if isinstance(other, Point) else super().w1(other)
+
     def curve(self) -> Float[Tensor, "*batch 1"]:
         """Return the value as a curve of one estimate."""
         return self.value[..., None]

@@ -4,10 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
+from monotau.errors import ConfigError
 from monotau.networks import Estimate, HeadConfig, Network
 from monotau.networks.factory import NetworkFactory
 from monotau.networks.optimiser import NetworkOptimiser
@@ -36,6 +37,24 @@ class Explorer(ABC):
         Without `wants_spread` the prediction is a point mass at the mean. `masks` are the allowed actions: the policy
         never selects another one, but statistics of the scores should leave the others out.
         """
+
+    def draw_episodes(self, count: int, generator: torch.Generator) -> Int[Tensor, " count"] | None:
+        """Draw a number for each of `count` episodes that start; `scores_in_episodes` receives it until their ends.
+
+        None, the default, if the explorer does not tell episodes apart.
+        """
+        return None
+
+    def scores_in_episodes(
+        self,
+        observations: Shaped[Tensor, "B S *frame"],
+        prediction: Distribution,
+        generator: torch.Generator | None,
+        masks: Bool[Tensor, "B A"] | None,
+        numbers: Int[Tensor, " B"],
+    ) -> Float[Tensor, "B A"]:
+        """Return the scores in episodes for which these numbers were drawn; by default those of `scores`."""
+        return self.scores(observations, prediction, generator, masks)
 
     @abstractmethod
     def bonus(
@@ -113,6 +132,57 @@ class ExplorerConfig(ABC):
     @abstractmethod
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> Explorer:
         """Make the explorer for a learner's networks."""
+
+
+class DecisionCount:
+    """Counts an explorer's decisions, with those of its copies in other processes."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._reported = 0  # decisions that `drain` has returned or that came from another count
+
+    @property
+    def next(self) -> int:
+        """Number of the next decision, the first being 1."""
+        return self.total + 1
+
+    def add(self, decisions: int) -> None:
+        """Count new decisions."""
+        self.total += decisions
+
+    def drain(self) -> dict[str, Tensor]:
+        """Return the number of new decisions since the last call."""
+        new, self._reported = self.total - self._reported, self.total
+        return {"decisions": torch.tensor(new)}
+
+    def merge(self, stats: Mapping[str, Tensor]) -> None:
+        """Add the decisions that another count's `drain` returned."""
+        count = int(stats["decisions"])
+        self.total, self._reported = self.total + count, self._reported + count
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the number of decisions."""
+        return {"decisions": torch.tensor(self.total)}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the number of decisions."""
+        self.total = self._reported = int(tensors["decisions"])
+
+
+def check_spread(explorer: str, head: HeadConfig, otherwise: str) -> None:
+    """Raise ConfigError for a head without spread, saying what would happen otherwise."""
+    if not head.has_spread:
+        raise ConfigError(
+            f"explorer {explorer!r} needs the spread of returns, but this head ({type(head).__name__.lower()}) "
+            f"learns a single value, so {otherwise}; use a distributional head, or explorer 'dpe'."
+        )
+
+
+def no_bonus(explorer: str) -> ConfigError:
+    """Return the error for asking an explorer without a bonus for it."""
+    return ConfigError(
+        f"this agent has no exploration bonus: its explorer is {explorer}; use one with dpe, deep-dpe, rnd or dltv."
+    )
 
 
 def drain_means(**values: list[Tensor]) -> dict[str, float]:

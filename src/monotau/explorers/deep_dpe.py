@@ -4,22 +4,20 @@ Our extension of DPE (arXiv 2105.06696) with the frozen random target of RND (ar
 ensembles (Zanger et al. 2024, arXiv 2306.07124) propagate a W1 disagreement in a similar way.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError, check_least
+from monotau.errors import check_least, check_not_negative, check_share
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
-from monotau.networks import Estimate, Network, Role
-from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
-from monotau.networks.heads.dqn import Dqn, DqnHead
-from monotau.networks.layers import Layers
-from monotau.networks.masks import allowed_scores, of_allowed
+from monotau.explorers.novelty import Distillation, FutureValues, Scale, best_allowed, without_options
+from monotau.networks import Estimate, Network
+from monotau.networks.factory import NetworkFactory
+from monotau.networks.masks import of_allowed
 from monotau.networks.optimiser import NetworkOptimiser
 from monotau.replay import Batch
 
@@ -43,74 +41,40 @@ class DeepDpe(ExplorerConfig):
     """Step by which the target network of U moves towards U at each update."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.c) and self.c >= 0):
-            raise ConfigError(f"explorer.c is {self.c}, but must be finite and not negative.")
+        check_not_negative("explorer.", self, "c")
         check_least("explorer.", self, views=1)
-        if not 0 < self.future_rate <= 1:
-            raise ConfigError(f"explorer.future_rate is {self.future_rate}, but must be above 0 and at most 1.")
+        check_share("explorer.", self, "future_rate")
 
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> "DeepDpeExplorer":
         """Make the explorer."""
         return DeepDpeExplorer(self, factory)
 
 
-class Scale(nn.Module):
-    """Multiplies its input by a factor that is measured on the first batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        # Shared by several networks, so not part of any network's state dict.
-        self.register_buffer("factor", torch.ones(()), persistent=False)
-        self.factor: Tensor
-
-    def forward(self, inputs: Float[Tensor, "B ..."]) -> Float[Tensor, "B ..."]:
-        """Scale the inputs."""
-        return inputs * self.factor
-
-
 class DeepDpeExplorer(Explorer):
-    """Owns the random target, the predictor, U with its target network, and the two scales that make 1 mean novel."""
+    """Owns the random target and the predictor of novelty, and U with its target network."""
 
     def __init__(self, config: DeepDpe, factory: NetworkFactory) -> None:
-        self.config, self.actions = config, factory.actions
-        base = replace(factory, layers=Layers(factory.layers.precision, last_gain=1.0))
-        views = replace(base, actions=factory.actions * config.views)
-        values = replace(base, head=Dqn(hidden=128))
-        self.input_scale = Scale()
-        self.target, self.predictor = (views.make(name) for name in ("frozen target", "predictor"))
-        self.future, self.future_target = (values.make("future") for _ in range(2))
-        for network in (self.future, self.future_target):
-            zero_values(network)  # no novelty is known to lie ahead
-        self.networks = {
-            "target": self.target,
-            "predictor": self.predictor,
-            "future": self.future,
-            "future_target": self.future_target,
-        }
-        for network in self.networks.values():
-            network.torso.body = nn.Sequential(self.input_scale, network.torso.body).to(factory.device)
-        self.future_optimiser = base.make_optimiser({"future": self.future})
-        self.unit = torch.zeros((), device=factory.device)  # mean distance before learning; 0: not yet measured
-        self.measured = False  # the same as unit > 0, without a GPU synchronisation
+        self.config = config
+        base, input_scale = without_options(factory), Scale()
+        self.distillation = Distillation(
+            base, items=factory.actions, views=config.views, power=1, input_scale=input_scale
+        )
+        self.future = FutureValues(base, rate=config.future_rate, input_scale=input_scale)
         self.recent_bonuses: list[Tensor] = []
         self.recent_losses: list[Tensor] = []
 
-    @torch.no_grad()
     def novelty(
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
         """Return the local bonus i of every action; 1 before the first update."""
-        fractions = self.predictor.fractions(Role.ACT, len(observations), generator)
-        distance = self.target.predict(observations, fractions).w1(self.predictor.predict(observations, fractions))
-        mean = distance.unflatten(1, (self.actions, self.config.views)).mean(dim=-1)
-        return torch.where(self.unit > 0, mean / self.unit, 1.0)
+        return self.distillation.novelty(observations, generator)
 
     @torch.no_grad()
     def bonus(
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
         """Return the novelty of each action and of what follows it, i + U."""
-        return self.novelty(observations, generator) + values_of(self.future, observations)
+        return self.novelty(observations, generator) + self.future.values(observations)
 
     def scores(
         self,
@@ -128,14 +92,11 @@ class DeepDpeExplorer(Explorer):
 
     def trained(self) -> dict[str, Network]:
         """Return the predictor."""
-        return {"predictor": self.predictor}
+        return {"predictor": self.distillation.predictor}
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Draw the fractions of both networks, and return the random target's constants; measure the first batch."""
-        if not self.measured:
-            self._measure(batch, generator)
-        fractions = self.predictor.fractions(Role.ACT, len(batch.actions), generator)
-        return (fractions, *self.target.cached_constants())
+        """Draw fractions and return constants for the predictor's loss; measure the first batch."""
+        return self.distillation.prepare(batch.observations, generator)
 
     def loss(self, batch: Batch, target: Estimate | None, prepared: tuple[Tensor, ...]) -> Float[Tensor, ""]:
         """Mean square of the W1 distances of the sampled actions from the random target, over all views.
@@ -144,43 +105,22 @@ class DeepDpeExplorer(Explorer):
         the distance at its minimum is not 0, and the remainder would count as novelty for ever; so the predictor
         minimises the distance itself.
         """
-        fractions, *constants = prepared
-        with torch.no_grad():
-            wanted = self.target(batch.observations, fractions, tuple(constants))
-        predicted = self.predictor(batch.observations, fractions, self.predictor.head.constants())
-        distance = predicted.w1(wanted).unflatten(1, (self.actions, self.config.views))
-        rows = torch.arange(len(batch.actions), device=batch.actions.device)
-        loss: Tensor = distance[rows, batch.actions].square().mean()
-        return loss
+        return self.distillation.loss(batch.observations, batch.actions, prepared)
 
     def record(self, loss: Float[Tensor, ""]) -> None:
         """Keep the loss for `metrics`."""
         self.recent_losses.append(loss)
 
-    def learn(self, batch: Batch, generator: torch.Generator) -> None:
-        """Take one step of U towards its bootstrapped target, which uses the predictor's newest weights."""
-        with torch.no_grad():
-            ahead = self.novelty(batch.next_observations, generator)
-            ahead = ahead + values_of(self.future_target, batch.next_observations)
-            ahead = allowed_scores(ahead, batch.next_masks).max(dim=1).values
-        empty = torch.empty(len(batch.actions), 0, device=batch.actions.device)
-        predicted = self.future(batch.observations, empty, (), batch.actions).mean()
-        self.future_optimiser.step((predicted - batch.discounts * ahead).square().mean())
-        with torch.no_grad():
-            for target_weight, weight in zip(self.future_target.parameters(), self.future.parameters(), strict=True):
-                target_weight.lerp_(weight, self.config.future_rate)
-
     @torch.no_grad()
-    def _measure(self, batch: Batch, generator: torch.Generator) -> None:
-        """Set the scales on the first batch: inputs to root mean square 1, distances to mean 1."""
-        size = self.target.torso.inputs(batch.observations).square().mean().sqrt()
-        self.input_scale.factor.copy_(torch.where(size > 0, 1 / size, 1.0))
-        fractions = self.predictor.fractions(Role.ACT, len(batch.actions), generator)
-        target, predicted = (
-            network.predict(batch.observations, fractions) for network in (self.target, self.predictor)
-        )
-        self.unit.copy_(target.w1(predicted).mean().clamp_min(torch.finfo(torch.float32).tiny))
-        self.measured = True
+    def _ahead(self, batch: Batch, generator: torch.Generator) -> Float[Tensor, " B"]:
+        """Return the bootstrapped target of U, which uses the predictor's newest weights."""
+        ahead = self.novelty(batch.next_observations, generator)
+        ahead = ahead + self.future.target_values(batch.next_observations)
+        return batch.discounts * best_allowed(ahead, batch.next_masks)
+
+    def learn(self, batch: Batch, generator: torch.Generator) -> None:
+        """Take one step of U towards its target."""
+        self.future.learn(batch.observations, batch.actions, self._ahead(batch, generator))
 
     def metrics(self) -> dict[str, float]:
         """Return the mean bonus over the actions scored since the last call, and the predictor's mean loss."""
@@ -188,32 +128,13 @@ class DeepDpeExplorer(Explorer):
 
     def optimisers(self) -> Sequence[NetworkOptimiser]:
         """Return the optimiser of U."""
-        return (self.future_optimiser,)
+        return (self.future.optimiser,)
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights of all four networks, the input scale and the unit of distance."""
-        tensors = {"unit": self.unit, "input_scale": self.input_scale.factor}
-        for name, network in self.networks.items():
-            tensors |= prefixed(name, network.state_dict())
-        return tensors
+        return self.distillation.state() | self.future.state()
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the weights, the scale and the unit."""
-        self.input_scale.factor.copy_(tensors["input_scale"])
-        for name, network in self.networks.items():
-            network.load_state_dict(unprefixed(name, tensors))
-            network.invalidate_cache()
-        self.unit.copy_(tensors["unit"])
-        self.measured = bool(tensors["unit"] > 0)
-
-
-def values_of(network: Network, observations: Shaped[Tensor, "B S *frame"]) -> Float[Tensor, "B A"]:
-    """Return the action values of a network with a DQN head."""
-    return network.predict(observations, torch.empty(len(observations), 0, device=observations.device)).mean()
-
-
-def zero_values(network: Network) -> None:
-    """Make a network with a DQN head predict zero everywhere; it can still learn from there."""
-    head = network.head
-    assert isinstance(head, DqnHead)  # noqa: S101  # for the type checker
-    head.last.multiply(0.0)
+        self.distillation.load_state(tensors)
+        self.future.load_state(tensors)

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError
-from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
+from monotau.errors import check_not_negative
+from monotau.explorers.base import DecisionCount, Explorer, ExplorerConfig, check_spread, drain_means
 from monotau.networks import HeadConfig, Network, Role
 from monotau.networks.factory import NetworkFactory
 from monotau.networks.masks import of_allowed
@@ -30,16 +30,11 @@ class Dltv(ExplorerConfig):
     """Weight of the bonus before it decays."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.c) and self.c >= 0):
-            raise ConfigError(f"explorer.c is {self.c}, but must be finite and not negative.")
+        check_not_negative("explorer.", self, "c")
 
     def check(self, head: HeadConfig) -> None:
         """Raise ConfigError for a head that predicts only a mean."""
-        if not head.has_spread:
-            raise ConfigError(
-                f"explorer 'dltv' needs the spread of returns, but this head ({type(head).__name__.lower()}) "
-                "learns a single value, so the bonus would always be 0; use a distributional head, or explorer 'dpe'."
-            )
+        check_spread("dltv", head, "the bonus would always be 0")
 
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> "DltvExplorer":
         """Make the explorer."""
@@ -53,14 +48,13 @@ class DltvExplorer(Explorer):
 
     def __init__(self, config: Dltv, online: Network) -> None:
         self.config, self.online = config, online
-        self.decisions = 0
-        self._reported = 0  # decisions that `drain_stats` has returned or that came from another explorer
+        self.decisions = DecisionCount()
         self.recent_bonuses: list[Tensor] = []
 
     @property
     def weight(self) -> float:
         """c_t of the next decision; 0 for the first, since log 1 = 0."""
-        t = self.decisions + 1
+        t = self.decisions.next
         return self.config.c * math.sqrt(math.log(t) / t)
 
     def scores(
@@ -72,7 +66,7 @@ class DltvExplorer(Explorer):
     ) -> Float[Tensor, "B A"]:
         """Return the mean return plus the weighted upper deviation of the same prediction."""
         bonus = self.weight * prediction.upper_variance().sqrt()
-        self.decisions += len(observations)
+        self.decisions.add(len(observations))
         self.recent_bonuses.append(of_allowed(bonus, masks).mean())
         return prediction.mean() + bonus
 
@@ -89,18 +83,16 @@ class DltvExplorer(Explorer):
 
     def drain_stats(self) -> dict[str, Tensor]:
         """Return the number of new decisions."""
-        new, self._reported = self.decisions - self._reported, self.decisions
-        return {"decisions": torch.tensor(new)}
+        return self.decisions.drain()
 
     def merge_stats(self, stats: Mapping[str, Tensor]) -> None:
         """Add another explorer's decisions."""
-        count = int(stats["decisions"])
-        self.decisions, self._reported = self.decisions + count, self._reported + count
+        self.decisions.merge(stats)
 
     def state(self) -> dict[str, Tensor]:
         """Return the number of decisions."""
-        return {"decisions": torch.tensor(self.decisions)}
+        return self.decisions.state()
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore the number of decisions."""
-        self.decisions = self._reported = int(tensors["decisions"])
+        self.decisions.load_state(tensors)

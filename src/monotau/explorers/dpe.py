@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError, check_positive
+from monotau.errors import ConfigError, check_not_negative, check_positive
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
 from monotau.networks import Estimate, HeadConfig, Network, Role
 from monotau.networks.factory import NetworkFactory, prefixed, unprefixed
@@ -44,8 +44,7 @@ class Dpe(ExplorerConfig):
     """Divide the bonus by its running standard deviation, so that c does not depend on the scale of rewards."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.c) and self.c >= 0):
-            raise ConfigError(f"explorer.c is {self.c}, but must be finite and not negative.")
+        check_not_negative("explorer.", self, "c")
         check_positive("explorer.", self, "kappa")
         if not 0 < self.predictor_fraction <= 1:
             raise ConfigError(

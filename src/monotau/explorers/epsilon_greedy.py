@@ -12,7 +12,7 @@ from torch import Tensor
 
 from monotau.distributions import Distribution
 from monotau.errors import ConfigError
-from monotau.explorers.base import Explorer, ExplorerConfig
+from monotau.explorers.base import Explorer, ExplorerConfig, no_bonus
 from monotau.networks import Network
 from monotau.networks.factory import NetworkFactory
 
@@ -85,6 +85,4 @@ class GreedyExplorer(Explorer):
         self, observations: Shaped[Tensor, "B S *frame"], generator: torch.Generator | None
     ) -> Float[Tensor, "B A"]:
         """Raise ConfigError: there is no bonus."""
-        raise ConfigError(
-            "this agent has no exploration bonus: its explorer is epsilon-greedy; use one with dpe, deep-dpe or dltv."
-        )
+        raise no_bonus("epsilon-greedy")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from monotau.config.schema import Config
 from monotau.envs.config import EnvMaker
 from monotau.learning.agent_networks import AgentNetworks
-from monotau.learning.policy import RandomActions
+from monotau.learning.policy import EpisodeNumbers, RandomActions
 from monotau.learning.rollout import Rollout
 from monotau.replay import ALL_LANES, Newest, Steps
 from monotau.seeding import numpy_stream, stream_seed, torch_stream
@@ -64,13 +64,15 @@ class LocalCollector(Collector):
         generator = torch_stream(config.seed, "explore", iteration)
         seed = stream_seed(config.seed, "environments", iteration)
         random_actions = RandomActions(lanes, self._envs.num_actions)
+        episodes = EpisodeNumbers(lanes)
         rollout = Rollout(self._envs, lanes, config.env.frame_stack, seed, step)
         try:
             for now in range(step, step + steps // lanes * lanes, lanes):
                 learning_steps = now - config.replay.warmup_steps
                 epsilon, longest = config.epsilon.at(learning_steps), config.epsilon.longest_at(learning_steps)
+                numbers = episodes.begin(rollout.first, self._networks.explorer, generator)
                 chosen = policy.explore(
-                    rollout.observations, epsilon, rng, generator, random_actions, longest, rollout.masks
+                    rollout.observations, epsilon, rng, generator, random_actions, longest, rollout.masks, numbers
                 )
                 outcome = rollout.step(*chosen)
                 self.newest = rollout.newest

@@ -71,6 +71,23 @@ def _repeat_lengths(longest: int) -> tuple[Float[np.ndarray, " n"], float]:
     return probabilities.cumsum()[:-1], float(probabilities @ np.arange(1, longest + 1))
 
 
+class EpisodeNumbers:
+    """The numbers that an explorer drew for the episodes in progress, one for each environment."""
+
+    def __init__(self, lanes: int) -> None:
+        self._numbers = np.zeros(lanes, np.int64)
+
+    def begin(
+        self, first: Bool[np.ndarray, " E"], explorer: Explorer, generator: torch.Generator
+    ) -> Int[np.ndarray, " E"]:
+        """Draw numbers where an episode starts, and return those of all environments."""
+        count = int(np.count_nonzero(first))
+        drawn = explorer.draw_episodes(count, generator) if count else None
+        if drawn is not None:
+            self._numbers[first] = drawn.numpy()
+        return self._numbers
+
+
 class Policy:
     """Selects actions: random with probability epsilon, else those with the explorer's highest score.
 
@@ -103,18 +120,20 @@ class Policy:
         noise: RandomActions,
         longest: int = 1,
         masks: Bool[np.ndarray, "E A"] | None = None,
+        numbers: Int[np.ndarray, " E"] | None = None,
     ) -> tuple[Int[np.ndarray, " E"], Bool[np.ndarray, " E"]]:
         """Select one allowed action for each environment, which may have its own epsilon, and say which are random.
 
         Networks run only where the action is not random. `noise` tracks repeated random actions, of at most `longest`
-        steps.
+        steps; `numbers` are those of the episodes in progress.
         """
         actions, random = noise.draw(epsilon, rng, longest, masks)
         greedy = ~random
         if greedy.all():
-            return self.best(observations, generator, masks), random
+            return self.best(observations, generator, masks, numbers), random
         if greedy.any():
-            actions[greedy] = self.best(observations[greedy], generator, None if masks is None else masks[greedy])
+            of_greedy = (None if rows is None else rows[greedy] for rows in (masks, numbers))
+            actions[greedy] = self.best(observations[greedy], generator, *of_greedy)
         return actions, random
 
     @torch.no_grad()
@@ -123,23 +142,29 @@ class Policy:
         observations: Shaped[np.ndarray, "E S *frame"],
         generator: torch.Generator | None,
         masks: Bool[np.ndarray, "E A"] | None = None,
+        numbers: Int[np.ndarray, " E"] | None = None,
     ) -> Int[np.ndarray, " E"]:
         """Return the action with the highest score for each observation, among those that its mask allows."""
         (batch,) = sent((torch.from_numpy(observations),), self.device)
         allowed = None if masks is None else sent((torch.from_numpy(masks),), self.device)[0]
-        return allowed_scores(self._scores(batch, generator, allowed), allowed).argmax(dim=1).cpu().numpy()
+        return allowed_scores(self._scores(batch, generator, allowed, numbers), allowed).argmax(dim=1).cpu().numpy()
 
     def _scores(
         self,
         batch: Shaped[Tensor, "E S *frame"],
         generator: torch.Generator | None,
         allowed: Bool[Tensor, "E A"] | None,
+        numbers: Int[np.ndarray, " E"] | None,
     ) -> Float[Tensor, "E A"]:
         if self.explorer is None:
             return self.risk.of(self._prediction(batch, generator, self.risk == MEAN))
         self.network.resample_noise(generator)  # noisy weights are for exploration only
         prediction = self._prediction(batch, generator, mean_only=not self.explorer.wants_spread)
-        scores = self.explorer.scores(batch, prediction, generator, allowed)
+        if numbers is None:
+            scores = self.explorer.scores(batch, prediction, generator, allowed)
+        else:
+            (episodes,) = sent((torch.from_numpy(numbers),), self.device)
+            scores = self.explorer.scores_in_episodes(batch, prediction, generator, allowed, episodes)
         self.network.resample_noise(None)
         return scores
 

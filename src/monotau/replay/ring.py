@@ -198,8 +198,7 @@ class Ring(Replay):
 
     def valid(self, index: Int64[np.ndarray, "B"]) -> Bool[np.ndarray, "B"]:
         """Return which slots start a complete transition: n steps or the episode's end, and a full frame stack."""
-        lanes, positions = np.divmod(index, self._lane_slots)
-        newer = (self._written[lanes] - 1 - positions) % self._lane_slots  # slots of the lane written after this one
+        newer = self._newer(index)
         older = self._lane_slots - 1 - newer  # and before it; until a lane is full, a first frame bounds the stack
         ahead = self._flags[self._shift(index[:, None], self._ahead)]  # B n
         back = self._flags[self._shift(index[:, None], self._back)]  # B S
@@ -222,8 +221,10 @@ class Ring(Replay):
         rewards = np.where(self._ahead < lengths[:, None], self._rewards[window], 0.0) * self._powers[:-1]
         terminated = flags[np.arange(len(index)), lengths - 1] & TERMINATED != 0
         discounts = np.where(terminated, 0.0, self._powers[lengths])
-        # The frame after a termination is not stored and has discount 0: the start's own frames replace it.
-        next_index = self._shift(index, np.where(terminated, 0, lengths))
+        # The frame after a termination is not stored and has discount 0. What the lane saw next, usually the start of
+        # another episode, takes its place, or else the start's own frames.
+        missing = terminated & (self._newer(index) < lengths)
+        next_index = self._shift(index, np.where(missing, 0, lengths))
         stacks = torch.from_numpy(self._stacked(np.concatenate((index, next_index))))
         with np.errstate(over="ignore"):  # a sum beyond float32 becomes infinite, and its loss then stops the run
             folded = (rewards.sum(axis=1) / unit).astype(np.float32)
@@ -294,6 +295,12 @@ class Ring(Replay):
         before = np.logical_or.accumulate(first[:, :0:-1], axis=1)[:, ::-1]
         frames[:, :-1][before] = 0
         return frames
+
+    def _newer(self, index: Int64[np.ndarray, "B"]) -> Int64[np.ndarray, "B"]:
+        """Return how many slots of its lane were written after each slot."""
+        lanes, positions = np.divmod(index, self._lane_slots)
+        newer: np.ndarray = (self._written[lanes] - 1 - positions) % self._lane_slots
+        return newer
 
     def _shift(self, index: np.ndarray, by: np.ndarray) -> np.ndarray:
         positions = index % self._lane_slots

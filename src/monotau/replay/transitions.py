@@ -72,7 +72,8 @@ class Batch:
     discounts: Float32[Tensor, "B"]
     """gamma^m, or 0 where the episode terminated."""
     next_observations: Shaped[Tensor, "B S *frame"]
-    """The stacks m steps later; after a termination, where `discounts` is 0, `observations` again."""
+    """The stacks m steps later. After a termination, where `discounts` is 0: what the lane saw next, such as the start
+    of another episode, or `observations` again if nothing is stored yet."""
     weights: Float32[Tensor, "B"]
     """Importance weight of each transition's loss."""
     index: Int64[np.ndarray, "B"]

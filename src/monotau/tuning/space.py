@@ -40,8 +40,8 @@ class Dimension:
 
 SPACE: Sequence[Dimension] = (
     Dimension(setting="optimiser.learning_rate", factors=(0.1, 10.0)),
-    # The bonuses of deep DPE are backed up one step at a time.
-    Dimension(setting="n_step", choices=(1, 3, 5, 10), not_with=("deep-dpe",)),
+    # The bonuses of these explorers are backed up one step at a time.
+    Dimension(setting="n_step", choices=(1, 3, 5, 10), not_with=("deep-dpe", "rnd", "pe-dqn")),
     Dimension(setting="update.batch_size", choices=(16, 32, 64, 128)),
     Dimension(setting="update.every_steps", choices=(1, 2, 4, 8)),
     Dimension(setting="head.hidden", multiples=(0.5, 1.0, 2.0)),
