@@ -447,15 +447,15 @@ def test_an_agent_that_cannot_be_saved_says_so(agent, tmp_path):
 
 MISSING = object()
 EDITS = [
-    ("format", MISSING, "the format is None, but must be 2"),
+    ("format", MISSING, "the format is None, but must be 3"),
     (
         "format",
         1,
-        r"the format is 1, which monotau 0\.1 wrote, but must be 2: load it with that version, or train it again",
+        r"the format is 1, which monotau 0\.1 wrote, but must be 3: load it with that version, or train it again",
     ),
-    ("format", True, "the format is True, but must be 2"),
-    ("format", 3, "the format is 3, but must be 2"),
-    ("format", [[]], r"the format is \[\[\]\], but must be 2"),
+    ("format", True, "the format is True, but must be 3"),
+    ("format", 4, "the format is 4, but must be 3"),
+    ("format", [[]], r"the format is \[\[\]\], but must be 3"),
     ("config", MISSING, "the fields are action_sizes, .*, weights, but must include config and weights"),
     (
         "action_start",

@@ -408,7 +408,7 @@ def test_an_environment_of_your_own_is_evaluated_when_you_name_it(call, refused,
 
 def test_an_agent_that_was_edited_is_refused(refused, run_directory):
     (run_directory / "agent" / "agent.json").write_text("{}")
-    assert "agent.json: the format is None, but must be 2." in refused("evaluate", "run")
+    assert "agent.json: the format is None, but must be 3." in refused("evaluate", "run")
 
 
 def documented(config):

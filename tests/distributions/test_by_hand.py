@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from monotau.distributions import Categorical, Diracs, Distribution, PiecewiseLinear, Point, uniform_support
+from monotau.errors import ConfigError
 
 CURVE = PiecewiseLinear(torch.tensor([0.25, 0.5, 0.875]), torch.tensor([[-1.0, 1.0, 4.0]]))
 COIN = Diracs(torch.tensor([0.25, 0.75]), torch.tensor([[-1.0, 1.0]]), torch.tensor([0.5, 0.5]))
@@ -250,3 +251,10 @@ def test_one_fraction_and_a_list_of_them_need_no_tensor() -> None:
     assert curves.quantile(0.5).tolist() == [2.0, 4.0, 2.0]
     assert curves.quantile(torch.tensor(0.5)).tolist() == [2.0, 4.0, 2.0]
     assert curves.quantile([0.25, 0.5]).tolist() == [[1.0, 2.0], [0.0, 4.0], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("taus", [1.5, -0.1, [0.5, 2.0], float("nan")])
+def test_fractions_outside_0_and_1_are_refused(taus):
+    view = PiecewiseLinear(torch.tensor([0.25, 0.75]), torch.tensor([[1.0, 3.0]]))
+    with pytest.raises(ConfigError, match=r"taus is .*, but fractions must be from 0 to 1"):
+        view.quantile(taus)

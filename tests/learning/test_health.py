@@ -9,6 +9,7 @@ from benchmarks.endings import differences, end_of
 from rich.console import Console
 
 from monotau.agent import Agent
+from monotau.config.resolve import resolve
 from monotau.learning import health
 from monotau.learning.health import FEWEST_UPDATES, findings
 from monotau.runs import runner
@@ -104,8 +105,8 @@ WARNINGS = {
     "in every sampled state (dead_increments, 3 log lines in a row); unless returns are deterministic, start again "
     "with head.increment scaled, which cannot die, or a lower optimiser.learning_rate (now 0.0003).",
     "out_of_reach": "returns exceed the head's support: 30% of the targets' probability mass is clipped (clipped, "
-    "3 log lines in a row); start again with a head.low and a head.high (now -7 and 9) that enclose all "
-    "discounted returns.",
+    "3 log lines in a row); it is -7 to 9 in raw rewards: head.low -7 and head.high 9, in units of 1; start again with "
+    "bounds that enclose all discounted returns.",
 }
 
 
@@ -211,4 +212,14 @@ def test_an_agent_warns_if_its_support_is_far_too_small(bounds, least, early, ca
         r"warning: returns exceed the head's support: (\d+)% of the targets' probability mass is clipped", said
     )
     assert int(share) >= least
-    assert f"a head.low and a head.high (now {bounds[0]:g} and {bounds[1]:g})" in said
+    assert f"head.low {bounds[0]:g} and head.high {bounds[1]:g}, in units of" in said
+
+
+def test_a_support_in_units_that_were_given_is_told_in_raw_rewards():
+    config = resolve("c51", {"env": {"id": "CartPole-v1"}, "return_scale": 0.01}).config
+    ill = {"clipped": 1.0, "return_unit": 0.01}
+    (finding,) = findings(config, lines(ill, ill, ill), ())
+    assert finding.text.endswith(
+        "it is -0.8 to 0.8 in raw rewards: head.low -80 and head.high 80, in units of return_scale (0.01); start again "
+        "without return_scale, or with bounds that enclose all returns."
+    )

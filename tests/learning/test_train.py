@@ -186,6 +186,6 @@ def test_a_training_that_never_starts_to_learn_says_so_once():
     agent = Agent("CartPole-v1", "dqn", **settings).learn(200)
     (line,) = [line for line in agent.history if line["kind"] == "warning"]
     assert (line["rule"], line["step"]) == ("no_updates", 200)
-    assert line["text"].startswith("learning never started: there were 200 steps, but replay.warmup_steps is 300;")
+    assert line["text"].startswith("learning never started: 200 steps are too few for replay.warmup_steps (300)")
     assert agent.learn(200)._training.updates > 0
     assert [line["kind"] for line in agent.history].count("warning") == 1

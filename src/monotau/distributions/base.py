@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from monotau.errors import ConfigError, brief
+
 
 class Segments(NamedTuple):
     """A quantile function that is linear between neighbouring edges.
@@ -247,6 +249,9 @@ class Distribution(ABC):
         Returns:
             Quantiles `[*batch, M]`, and `[*batch]` for one fraction.
 
+        Raises:
+            ConfigError: A number or a list has fractions outside [0, 1].
+
         Examples:
             >>> import torch
             >>> from monotau import PiecewiseLinear
@@ -257,7 +262,9 @@ class Distribution(ABC):
             [2.0]
         """
         if not isinstance(taus, Tensor):
-            taus = torch.tensor(taus, dtype=self.curve().dtype).to(self.curve().device)
+            given, taus = taus, torch.tensor(taus, dtype=self.curve().dtype).to(self.curve().device)
+            if not bool(((taus >= 0) & (taus <= 1)).all()):
+                raise ConfigError(f"taus is {brief(given)}, but fractions must be from 0 to 1.")
         if not taus.ndim:
             return self.quantile(taus[None])[..., 0]
         return self._at(taus.expand(*self.batch_shape, taus.shape[-1]))

@@ -35,7 +35,7 @@ class Pqr(ExplorerConfig):
     """How much faster than 1/t the perturbation decays; any number above 0 makes its sum finite, as the proof of
     convergence in the paper requires. The value is ours."""
     concentration: float = 0.05
-    """Parameter of the Dirichlet distribution (0.05 in the paper): the smaller, the fewer intervals matter."""
+    """Parameter of the Dirichlet distribution: the smaller, the fewer intervals matter. The value is ours."""
     intervals: int = 200
     """Number N of intervals; the paper has one for each of QR-DQN's 200 quantiles."""
 
@@ -123,7 +123,7 @@ class PqrExplorer(Explorer):
 
 
 def perturbed_weights(drawn: Float[Tensor, "B N"], size: float) -> Float[Tensor, "B N"]:
-    """Return max(1 + size (N drawn - 1), 0) divided by its mean (arXiv 2310.16546, Algorithm 1)."""
+    """Return max(1 + size (N drawn - 1), 0) divided by its mean (after arXiv 2310.16546)."""
     weights = (1 + size * (drawn.shape[-1] * drawn - 1)).clamp_min(0)
     return weights / weights.mean(dim=-1, keepdim=True)
 

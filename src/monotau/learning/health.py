@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from monotau.config.schema import Config
 from monotau.networks.heads.c51 import C51
+from monotau.networks.heads.hl_gauss import HlGauss
 from monotau.networks.heads.ndqfn import CurveConfig
 
 STRETCH = 3
@@ -95,11 +96,21 @@ def _out_of_reach(config: Config, trains: Sequence[Line]) -> str | None:
         symptom = f"the mean of a target lies {distances[-1]:.3g} half-widths outside the support (overshoot"
     else:
         return None
-    now = f" (now {config.head.low:g} and {config.head.high:g})" if isinstance(config.head, C51) else ""
-    return (
-        f"returns exceed the head's support: {symptom}, {STRETCH} log lines in a row); start again with a head.low and "
-        f"a head.high{now} that enclose all discounted returns."
+    advice = _support_advice(config, trains)
+    return f"returns exceed the head's support: {symptom}, {STRETCH} log lines in a row); {advice}."
+
+
+def _support_advice(config: Config, trains: Sequence[Line]) -> str:
+    """Say where the support lies in raw rewards, and how to make it enclose the returns."""
+    if not isinstance(config.head, C51 | HlGauss):
+        return "start again with a head.low and a head.high that enclose all discounted returns"
+    low, high, unit = config.head.low, config.head.high, trains[-1].get("return_unit") or 1.0
+    reach = (
+        f"it is {low * unit:g} to {high * unit:g} in raw rewards: head.low {low:g} and head.high {high:g}, in units of"
     )
+    if config.return_scale is None or unit == 1:
+        return f"{reach} {unit:g}; start again with bounds that enclose all discounted returns"
+    return f"{reach} return_scale ({unit:g}); start again without return_scale, or with bounds that enclose all returns"
 
 
 RULES: Mapping[str, tuple[Check, Collection[str]]] = {

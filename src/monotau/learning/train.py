@@ -171,8 +171,9 @@ class Training:
         if self.step >= total_steps and not self.updates:
             self._warn(
                 "no_updates",
-                f"learning never started: there were {self.step:,d} steps, but replay.warmup_steps is "
-                f"{config.replay.warmup_steps:,d}; train for longer, or lower replay.warmup_steps.",
+                f"learning never started: {self.step:,d} steps are too few for replay.warmup_steps "
+                f"({config.replay.warmup_steps:,d}), n_step ({config.n_step}) and update.every_steps "
+                f"({config.update.every_steps}); train for longer, or lower them.",
             )
         return True
 

@@ -27,9 +27,9 @@ from monotau.runs.layout import AGENT, BEST_AGENT, CONFIG, differences
 from monotau.runs.manifest import newest_agent
 from monotau.runs.tensors import check_alike, read_tensors, write_tensors
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file format."""
-OLDER = {1: "monotau 0.1"}
+OLDER = {1: "monotau 0.1", 2: "a development version of monotau 0.2"}
 """Older formats, which are no longer supported, and the version that wrote each."""
 NOT_SPACES = {"format", "config", "weights"}
 """The fields of agent.json beside those of the environment's signature."""

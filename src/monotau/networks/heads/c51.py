@@ -25,7 +25,7 @@ class C51(HeadConfig):
     atoms: int = 51
     """Number of atoms."""
     low: float = -10.0
-    """Lowest atom; lower returns are clipped to it."""
+    """Lowest atom, in the unit of returns; lower returns are clipped to it."""
     high: float = 10.0
     """Highest atom; higher returns are clipped to it."""
     hidden: int = 512

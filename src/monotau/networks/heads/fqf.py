@@ -29,7 +29,7 @@ class Fqf(ProposalConfig, HeadConfig):
     cosines: int = 64
     """Cosines in the embedding of a fraction."""
     kappa: float = 1.0
-    """Error at which the Huber loss turns from quadratic to linear."""
+    """Error, in the unit of returns, at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

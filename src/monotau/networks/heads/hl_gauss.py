@@ -20,7 +20,7 @@ from monotau.networks.layers import ActionLayer, Layers, large_products
 class HlGauss(HeadConfig):
     """HL-Gauss: the mean return only, the mean of a histogram that is fitted by cross-entropy to a smoothed target.
 
-    The histogram is no distribution of returns, but a number that was smoothed. The distribution is a point mass.
+    The histogram is not a distribution of returns, but a smoothed number. The distribution is a point mass.
 
     Farebrother et al. 2024, arXiv 2403.03950; Imani, White 2018, arXiv 1806.04613.
     """
@@ -28,7 +28,7 @@ class HlGauss(HeadConfig):
     bins: int = 51
     """Number of bins of equal width."""
     low: float = -10.0
-    """Left edge of the first bin; lower targets are clipped to it."""
+    """Left edge of the first bin, in the unit of returns; lower targets are clipped to it."""
     high: float = 10.0
     """Right edge of the last bin; higher targets are clipped to it."""
     deviation: float = 0.75

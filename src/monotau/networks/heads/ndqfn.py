@@ -30,7 +30,7 @@ class CurveConfig(StepConfig, HeadConfig):
     stratified: bool = True
     """Draw one fraction from each of as many equal intervals of (0, 1): the same expectation with less variance."""
     kappa: float = 1.0
-    """Error at which the Huber loss turns from quadratic to linear."""
+    """Error, in the unit of returns, at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,7 @@ class Qr(HeadConfig):
     hidden: int = 512
     """Hidden units."""
     kappa: float = 1.0
-    """Error at which the Huber loss turns from quadratic to linear."""
+    """Error, in the unit of returns, at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         check_least("head.", self, quantiles=1, hidden=1)

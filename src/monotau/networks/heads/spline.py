@@ -38,7 +38,7 @@ class Spl(HeadConfig):
     hidden: int = 512
     """Hidden units."""
     kappa: float = 1.0
-    """Error at which the Huber loss turns from quadratic to linear."""
+    """Error, in the unit of returns, at which the Huber loss turns from quadratic to linear."""
 
     def __post_init__(self) -> None:
         check_least("head.", self, bins=1, online_fractions=1, target_fractions=1, hidden=1)
