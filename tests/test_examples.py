@@ -44,7 +44,9 @@ def test_each_script_is_tried():
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(TINY)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "compare.py")) for name in TINY]
+)
 def test_the_script_runs(name, tmp_path):
     assert SAYS[name] in run([str(EXAMPLES / name), *TINY[name]], tmp_path)
 

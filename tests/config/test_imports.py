@@ -259,7 +259,7 @@ def test_a_file_of_settings_asks_for_its_modules(mine, capsys, tmp_path):
 def test_the_parts_of_a_module_are_listed(mine, capsys):
     call = command_caller(capsys, "list")
     assert "mine             A head of one's own. (my_head)\n" in call("heads", "--import", "my_head")[1]
-    assert call("presets", "--import=my_head")[1].rstrip().endswith("my-preset        (my_head)")
+    assert call("presets", "--import=my_head")[1].splitlines()[-1].split() == ["my-preset", "(my_head)"]
     assert call("profiles", "--import", "my_head") == call("profiles")
     code, _, err = call("heads", "--import", "nothing_here")
     assert (code, err.startswith("error: --import is 'nothing_here', but")) == (2, True)
