@@ -24,6 +24,8 @@ KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORER
 
 
 MOST_THREADS = 1_024
+SMALLEST_UNIT = 1e-30
+"""Least return_scale; the largest is its inverse. Returns in units beyond them overflow float32."""
 """With many more threads than any machine has cores, the operating system kills the process."""
 
 
@@ -200,10 +202,10 @@ class Config:
             raise ConfigError(f"threads is {self.threads}, but must be at most {MOST_THREADS}; 0 uses all cores.")
         check_least("", self, actors=0)
         self.explorer.check(self.head)
-        if self.return_scale is not None and not (math.isfinite(self.return_scale) and self.return_scale > 0):
+        if self.return_scale is not None and not SMALLEST_UNIT <= self.return_scale <= 1 / SMALLEST_UNIT:
             raise ConfigError(
-                f"return_scale is {self.return_scale}, but must be a finite number above 0: it is the unit of returns; "
-                "leave it out to estimate it from the rewards."
+                f"return_scale is {self.return_scale}, but must be a finite number above 0: it is the unit of returns, "
+                f"from {SMALLEST_UNIT:g} to {1 / SMALLEST_UNIT:g}; leave it out to estimate it from the rewards."
             )
         if not self.actors and self.actor != ActorConfig():
             raise ConfigError("actor.* settings are given, but actors is 0, so they would have no effect.")
