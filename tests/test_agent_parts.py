@@ -62,6 +62,7 @@ def row(batch: dict, index: int) -> dict:
     return {"picture": batch["picture"][index], "shown": tuple(part[index] for part in batch["shown"])}
 
 
+@pytest.mark.slow
 def test_pictures_and_numbers_are_learned_together():
     rate, update = {"learning_rate": 3e-3}, {"every_steps": 2, "batch_size": 16, "sync_every_steps": 60}
     agent = Agent(

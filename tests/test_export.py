@@ -63,7 +63,7 @@ def marked(fast):
     return [pytest.param(name, marks=[] if name in fast else [pytest.mark.slow]) for name in PRESETS]
 
 
-@pytest.mark.parametrize("preset", marked({"ndqfn-dpe", "fqf", "implicit-sorted"}))
+@pytest.mark.parametrize("preset", marked({"ndqfn-dpe", "fqf"}))
 def test_every_preset_predicts_the_same_in_onnx(preset, tmp_path):
     agent = briefly_learned(preset, return_scale=7.0)
     assert agent.networks.scaling.batches > 0
