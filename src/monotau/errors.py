@@ -62,6 +62,15 @@ def check_share(section: str, settings: object, *names: str) -> None:
             raise ConfigError(f"{section}{name} is {value}, but must be above 0 and at most 1.")
 
 
+def check_bounds(section: str, low: float, high: float, what: str) -> None:
+    """Raise for settings `low` and `high` between which there is no finite range; `what` is limited to it."""
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(
+            f"{section}low and {section}high are {low} and {high}, but must be finite numbers, low below high: "
+            f"the {what} cannot represent returns outside of them."
+        )
+
+
 def unknown_name(kind: str, given: object, allowed: Iterable[str], meant: str | None = None) -> ConfigError:
     """Return the error for a name that is not in a table, with what was meant or the closest names as a hint."""
     names = sorted(allowed)

@@ -24,9 +24,9 @@ KINDS: Kinds = {HeadConfig: HEADS, TorsoConfig: TORSOS, ExplorerConfig: EXPLORER
 
 
 MOST_THREADS = 1_024
+"""With many more threads than any machine has cores, the operating system kills the process."""
 SMALLEST_UNIT = 1e-30
 """Least return_scale; the largest is its inverse. Returns in units beyond them overflow float32."""
-"""With many more threads than any machine has cores, the operating system kills the process."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from monotau.distributions import Distribution
 from monotau.errors import check_least, check_not_negative, check_share
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
-from monotau.explorers.novelty import HIDDEN, Scale, restore, values_of, without_options
+from monotau.explorers.novelty import HIDDEN, Scale, follow, restore, values_of, without_options
 from monotau.networks import Estimate, Network
 from monotau.networks.factory import NetworkFactory, prefixed
 from monotau.networks.heads.dqn import Dqn
@@ -156,11 +156,9 @@ class BootstrappedExplorer(Explorer):
         """Keep the loss for `metrics`."""
         self.recent_losses.append(loss)
 
-    @torch.no_grad()
     def learn(self, batch: Batch, generator: torch.Generator) -> None:
         """Move the target network towards the ensemble."""
-        for target_weight, weight in zip(self.target.parameters(), self.ensemble.parameters(), strict=True):
-            target_weight.lerp_(weight, self.config.target_rate)
+        follow(self.target, self.ensemble, self.config.target_rate)
 
     def rescale(self, factor: float) -> None:
         """Scale the values of the members and their priors."""

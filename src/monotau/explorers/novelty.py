@@ -171,9 +171,7 @@ class FutureValues:
         empty = torch.empty(len(actions), 0, device=actions.device)
         predicted = self.network(observations, empty, (), actions).mean()
         self.optimiser.step((predicted - wanted).square().mean())
-        with torch.no_grad():
-            for target_weight, weight in zip(self.target.parameters(), self.network.parameters(), strict=True):
-                target_weight.lerp_(weight, self.rate)
+        follow(self.target, self.network, self.rate)
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights of both networks."""
@@ -182,6 +180,13 @@ class FutureValues:
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `state` returned."""
         restore({"future": self.network, "future_target": self.target}, tensors)
+
+
+@torch.no_grad()
+def follow(target: Network, network: Network, rate: float) -> None:
+    """Move the weights of a target network by a share of the way towards those of a network."""
+    for target_weight, weight in zip(target.parameters(), network.parameters(), strict=True):
+        target_weight.lerp_(weight, rate)
 
 
 def restore(networks: Mapping[str, Network], tensors: Mapping[str, Tensor]) -> None:

@@ -3,7 +3,6 @@
 Zanger, Böhmer, Spaan 2024, arXiv 2306.07124; their code is github.com/anyboby/diverse-projection-ensembles.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -13,9 +12,9 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from monotau.distributions import Distribution
-from monotau.errors import ConfigError, check_least, check_not_negative, check_share
+from monotau.errors import check_bounds, check_least, check_not_negative, check_share
 from monotau.explorers.base import Explorer, ExplorerConfig, drain_means
-from monotau.explorers.novelty import HIDDEN, FutureValues, Scale, restore, without_options
+from monotau.explorers.novelty import HIDDEN, FutureValues, Scale, follow, restore, without_options
 from monotau.losses import cross_entropy, huber, project
 from monotau.networks import Estimate, Network
 from monotau.networks.factory import NetworkFactory, prefixed
@@ -54,11 +53,7 @@ class PeDqn(ExplorerConfig):
         check_not_negative("explorer.", self, "c", "prior_scale")
         check_least("explorer.", self, outputs=2)
         check_share("explorer.", self, "target_rate")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigError(
-                f"explorer.low and explorer.high are {self.low} and {self.high}, but must be finite numbers, low below "
-                "high: the categorical member cannot represent returns outside of them."
-            )
+        check_bounds("explorer.", self.low, self.high, "categorical member")
 
     def build(self, factory: NetworkFactory, online: Network, target: Network) -> "PeDqnExplorer":
         """Make the explorer."""
@@ -203,11 +198,8 @@ class PeDqnExplorer(Explorer):
     def learn(self, batch: Batch, generator: torch.Generator) -> None:
         """Take one step of U, and move the members' target networks."""
         self.future.learn(batch.observations, batch.actions, self._ahead(batch))
-        with torch.no_grad():
-            for kind in KINDS:
-                target, member = (self.networks[f"{role}_{kind}"].parameters() for role in ("target", "member"))
-                for target_weight, weight in zip(target, member, strict=True):
-                    target_weight.lerp_(weight, self.config.target_rate)
+        for kind in KINDS:
+            follow(self.networks[f"target_{kind}"], self.networks[f"member_{kind}"], self.config.target_rate)
 
     def rescale(self, factor: float) -> None:
         """Scale the quantiles, their priors and U; the fixed returns are defined in the unit of returns."""

@@ -1,6 +1,5 @@
 """Probabilities of fixed returns: C51 (Bellemare et al. 2017, arXiv 1707.06887)."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from monotau.distributions import Categorical
-from monotau.errors import ConfigError, check_least
+from monotau.errors import check_bounds, check_least
 from monotau.losses import cross_entropy, project
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, both
 from monotau.networks.layers import ActionLayer, Layers, large_products
@@ -33,11 +32,7 @@ class C51(HeadConfig):
 
     def __post_init__(self) -> None:
         check_least("head.", self, atoms=2, hidden=1)
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigError(
-                f"head.low and head.high are {self.low} and {self.high}, but must be finite numbers, low below high: "
-                "the head cannot represent returns outside of them."
-            )
+        check_bounds("head.", self.low, self.high, "head")
 
     def build(self, features: int, actions: int, layers: Layers) -> "C51Head":
         """Make the head."""

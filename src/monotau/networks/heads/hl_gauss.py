@@ -1,6 +1,5 @@
 """A mean return learned by classification: HL-Gauss (Imani, White 2018, arXiv 1806.04613; arXiv 2403.03950)."""
 
-import math
 from dataclasses import dataclass
 from typing import final
 
@@ -10,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from monotau.distributions import Binned
-from monotau.errors import ConfigError, check_least, check_positive
+from monotau.errors import check_bounds, check_least, check_positive
 from monotau.losses import cross_entropy, gaussian_histogram
 from monotau.networks.heads.base import Constants, Estimate, Head, HeadConfig, both
 from monotau.networks.layers import ActionLayer, Layers, large_products
@@ -39,11 +38,7 @@ class HlGauss(HeadConfig):
     def __post_init__(self) -> None:
         check_least("head.", self, bins=2, hidden=1)
         check_positive("head.", self, "deviation")
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigError(
-                f"head.low and head.high are {self.low} and {self.high}, but must be finite numbers, low below high: "
-                "the head cannot represent returns outside of them."
-            )
+        check_bounds("head.", self.low, self.high, "head")
 
     @property
     def has_spread(self) -> bool:
